@@ -1,0 +1,163 @@
+"""What every command that runs a driver stands on: an engine, a scope, and the review of the driver beside both.
+
+Light to import: what is heavy (:mod:`sandbox.cli.wiring`) is imported in a thread while the engine works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from sandbox.cli import prepared
+from sandbox.errors import AuditUnavailable
+from sandbox.events import Recorder, Scope, Trace
+from sandbox.launch import discover, owner
+from sandbox.launch.docker import DockerBackend
+from sandbox.launch.interface import Instance, NetworkProvider
+from sandbox.limits import STOP_GRACE
+from sandbox.plan.model import SandboxPlan
+
+if TYPE_CHECKING:
+    from sandbox.spec.model import DriverSpec
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Bench:
+    """Everything one command works with.
+
+    Attributes:
+        spec: the driver.
+        plan: made from it for this host.
+        backend: an engine, identified.
+        scope: where facts are recorded.
+        secrets: slug → value of the plan's secret variables.
+        instance: already started from this very plan, or ``None``.
+    """
+
+    spec: DriverSpec
+    plan: SandboxPlan
+    backend: DockerBackend
+    scope: Scope
+    secrets: dict[str, str]
+    instance: Instance | None = None
+
+
+def run_async(work: Callable[[], Awaitable[T]]) -> T:
+    """Run asynchronous work on asyncio, on uvloop where it is installed."""
+
+    async def told() -> T:
+        asyncio.get_running_loop().set_exception_handler(_in_callback)
+        return await work()
+
+    try:
+        import uvloop  # noqa: F401 - probed only
+    except ImportError:
+        return anyio.run(told)
+    return anyio.run(told, backend_options={"use_uvloop": True})
+
+
+def _in_callback(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Leave out the traceback of a trail that cannot be written: the next record fails alike, and is told in a line."""
+    if not isinstance(context.get("exception"), AuditUnavailable):
+        loop.default_exception_handler(context)
+
+
+@asynccontextmanager
+async def engine() -> AsyncIterator[DockerBackend]:
+    """Open the container engine of this host for one run, and close it with everything that was started."""
+    found = await discover.connect(os.environ)
+    backend = DockerBackend(found.socket_path, owner.new_run_id())
+    backend.engine = found
+    try:
+        yield backend
+    finally:
+        with anyio.CancelScope(shield=True):
+            await backend.close()
+
+
+async def reviewed(arguments: argparse.Namespace, backend: DockerBackend, progress: Any = None) -> Any:
+    """Load the driver, see to its image and derive its plan; the blocking part in a thread."""
+    loop = asyncio.get_running_loop()
+    asking = asyncio.create_task(backend.facts())
+    try:
+        wiring = await loop.run_in_executor(None, importlib.import_module, "sandbox.cli.wiring")
+        review = await loop.run_in_executor(None, wiring.review, arguments, backend.engine.socket_path, progress)
+        return review.planned(await asking)
+    finally:
+        asking.cancel()
+
+
+@asynccontextmanager
+async def bench(
+    arguments: argparse.Namespace, recorder: Recorder, progress: Any = None, *, learning: bool = False
+) -> AsyncIterator[Bench]:
+    """Open everything that running one driver needs, beginning with a kept plan where there is one (ADR 0016).
+
+    Args:
+        arguments: of the command.
+        recorder: where facts go.
+        progress: who is told of long steps.
+        learning: refuse every destination and record it.
+    """
+    async with engine() as backend:
+        scope = Scope(recorder, Trace.new(), tenant=getattr(arguments, "tenant", "local") or "local")
+        kept = prepared.load(arguments)
+        starting: asyncio.Task[Instance] | None = None
+        if kept is not None:
+            early = replace(scope, driver=kept.driver_id)
+            early.fact("plan.reuse", digest=kept.digest(), image=kept.image_id)
+            starting = asyncio.create_task(backend.launch(kept, early, {}))
+        try:
+            review = await reviewed(arguments, backend, progress)
+            scope = replace(scope, driver=review.spec.id)
+            review.record(scope)
+            if starting is not None and kept is not None and kept.digest() != review.plan.digest():
+                await _undo(starting, scope)
+                starting = None
+            if kept is None or starting is None:
+                prepared.keep(arguments, review.plan, review.manifests)
+            if review.plan.network.mode == "broker":
+                backend.use_network(_egress(backend, review.egress_image, learning=learning))
+            instance = await starting if starting is not None else None
+        except BaseException:
+            if starting is not None:
+                with anyio.CancelScope(shield=True):
+                    await _undo(starting, scope)
+            raise
+        secrets = review.secrets()
+        if secrets:
+            getattr(recorder, "add_secrets", _keep_out)(*secrets.values())
+        yield Bench(review.spec, review.plan, backend, scope, secrets, instance)
+
+
+def _keep_out(*_values: str) -> None:
+    """Refuse secrets in front of a recorder that cannot keep them out of its records."""
+    raise AuditUnavailable("CLI-016", "this recorder cannot redact secrets", "use the audit ledger")
+
+
+def _egress(backend: DockerBackend, image: str, *, learning: bool) -> NetworkProvider:
+    """Return the provider that enforces egress rules, its containers on their way."""
+    from sandbox.launch.egress.provider import EgressProvider  # only drivers with a network pay for it
+
+    provider = EgressProvider(backend.engine, backend.run_id, image=image, learning=learning, spare=0)
+    provider.prepare()
+    return provider
+
+
+async def _undo(starting: asyncio.Task[Instance], scope: Scope) -> None:
+    """Remove what was begun with a plan that is not the reviewed one, or that nobody needs any more."""
+    starting.cancel()
+    (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+    if not isinstance(outcome, BaseException):
+        await outcome.stop(STOP_GRACE)
+    scope.fact("plan.discard", reason="the review made another plan, or none")

@@ -1,0 +1,126 @@
+"""Makes the call pipeline of a live server from its plan and policy."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox.cli import options
+from sandbox.errors import PolicyError, UsageError
+from sandbox.policy.cedar import PolicySet
+from sandbox.policy.schema import check
+from sandbox.resources import shipped
+from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
+from sandbox.serve.decide import CedarDecider
+from sandbox.serve.guard import ContextInjector, ToolGuard, UriGuard
+from sandbox.serve.handler import ServerHandler
+from sandbox.serve.paths import Roots
+from sandbox.serve.paths_fs import HostTree
+from sandbox.serve.ratelimit import Buckets, Gate, Rate, RateLimiter
+from sandbox.serve.redact import Redactor
+from sandbox.serve.results import ResultCleaner
+from sandbox.serve.templates import Template
+from sandbox.serve.uris import UriRules, egress_of
+from sandbox.supervisor.admission import LiveServer
+from sandbox.tenant import TenantContext, TenantId
+
+RUN_RATE: Final = 5_000.0
+"""Calls of one tool a second under `run`, averaged: more than a server answers, less than a client gone wild sends."""
+
+RUN_BURST: Final = 10_000
+"""Calls of one tool at once under `run`."""
+
+
+def caller_of(arguments: argparse.Namespace) -> Caller:
+    """Return who calls, by the flags of whoever started this process."""
+    return Caller(TenantContext(TenantId(arguments.tenant), arguments.user, source="flags"))
+
+
+def load_rules(folder: Path | None) -> PolicySet:
+    """Return the operator's Cedar rules: ``--rules``, else ``rules/`` of this person, else the shipped starter set.
+
+    Raises:
+        PolicyError: a rule is not valid.
+        UsageError: ``CLI-014``, the named folder has no rules; ``CLI-011``, a file of it cannot be read.
+    """
+    own = folder or options.CONFIG / "rules"
+    files = sorted(own.glob("*.cedar")) if own.is_dir() else []
+    if folder is not None and not files:
+        raise UsageError("CLI-014", f"{folder} holds no *.cedar file", "name a folder with rules")
+    chosen = files or [shipped("policies", "starter.cedar")]
+    return PolicySet.load((str(path), _text(path)) for path in chosen)
+
+
+def _text(path: Path) -> str:
+    data = options.read_file(path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError("CLI-011", f"{path} is not UTF-8 at byte {error.start + 1}", "save it as UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What carries requests to one live server, made once from its plan and the operator's rules."""
+
+    pipeline: Pipeline
+    decider: CedarDecider
+    resources: UriGuard
+    cleaner: ResultCleaner
+
+
+def serving_of(live: LiveServer, rules: PolicySet, secrets: Mapping[str, str]) -> Serving:
+    """Return the pipeline of one live server with every step that its plan and contracts ask for.
+
+    Args:
+        live: the server.
+        rules: the operator's.
+        secrets: slug → value of what the server was given, kept out of its results.
+    """
+    uris = uri_rules(live)
+    host = HostTree((mount.target, mount.source) for mount in live.plan.mounts)
+    decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe)
+    _refuse_typos(rules, decider)
+
+    def equip(bound: BoundTool) -> BoundTool:
+        binding = bound.tool.binding
+        bound.guard = ToolGuard(binding, uris, host)
+        bound.injector = ContextInjector(binding) if binding.context else None
+        return bound
+
+    limiter = RateLimiter(Buckets(Rate(RUN_RATE, RUN_BURST)), Gate(), time.monotonic)
+    cleaner = ResultCleaner(uris, Redactor(secrets))
+    pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner), equip)
+    return Serving(pipeline, decider, UriGuard(uris, host), cleaner)
+
+
+def _refuse_typos(rules: PolicySet, decider: CedarDecider) -> None:
+    """Hold the rules against what this driver's contracts are, before anything is served.
+
+    Raises:
+        PolicyError: a rule names an attribute or argument that does not exist.
+    """
+    problems = check(rules.rules, (decider.driver,), decider.tools.values())
+    errors = tuple(problem for problem in problems if problem.severity == "error")
+    if errors:
+        raise PolicyError(errors)
+
+
+def uri_rules(live: LiveServer) -> UriRules:
+    """Return what paths and URIs of one live server are held to: the plan's mounts, network and declared templates."""
+    return UriRules(
+        roots=Roots(mount.target for mount in live.plan.mounts),
+        cwd=live.plan.workdir,
+        templates=tuple(Template(resource.uri_template) for resource in live.spec.resources),
+        egress=egress_of(live.plan.network.rules, live.plan.network.allowed_private),
+    )
+
+
+def handler_of(live: LiveServer, arguments: argparse.Namespace, secrets: Mapping[str, str]) -> ServerHandler:
+    """Return what carries the requests of one client."""
+    serving = serving_of(live, load_rules(arguments.rules), secrets)
+    return ServerHandler(serving.pipeline, serving.cleaner, caller_of(arguments), serving.resources, serving.decider)

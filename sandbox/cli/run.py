@@ -1,0 +1,95 @@
+"""Serve one driver on stdio: what an MCP client's configuration names as `command`.
+
+The server runs in a hardened container made from the reviewed DRIVER.md, is vetted before the first byte of the
+client is read, and is removed with everything of it when the client closes stdin, on SIGTERM, and by a watchdog when
+this process is killed. Messages for people go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import importlib
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+from sandbox.cli import options
+from sandbox.cli.bench import Bench, bench, run_async
+from sandbox.cli.evidence import trail
+from sandbox.cli.progress import quiet_progress
+from sandbox.events import Recorder
+from sandbox.supervisor import Options, open_server
+from sandbox.transport.interface import Channel
+from sandbox.transport.stdio import serve_stdio
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What asks this process to end; each is answered with an orderly teardown."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    options.add_driver(parser)
+    options.add_plan_options(parser)
+    options.add_audit_options(parser)
+    add_serving_options(parser)
+
+
+def add_serving_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what concerns the surface and the caller."""
+    parser.add_argument(
+        "--names",
+        choices=("contract", "server"),
+        default="contract",
+        help="expose contract ids or the server's own names",
+    )
+    parser.add_argument("--tenant", type=options.tenant, default="local", help="tenant that every call is made for")
+    parser.add_argument("--user", type=options.user, default="", help="user that every call is made for")
+    parser.add_argument(
+        "--rules", type=options.path, metavar="DIR", help="folder of Cedar rules (default: the shipped starter set)"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Serve until the client closes stdin, a signal arrives or the server ends."""
+    with trail(arguments) as recorder:
+        return run_async(functools.partial(_serve, arguments, recorder))
+
+
+async def _serve(arguments: argparse.Namespace, recorder: Recorder) -> int:
+    channel = await serve_stdio()
+    async with bench(arguments, recorder, quiet_progress()) as ready:
+        return await until_signalled(functools.partial(_session, arguments, ready, channel))
+
+
+async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:
+    loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "sandbox.cli.serving")
+    chosen = Options(names=arguments.names)
+    async with open_server(
+        ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen, ready.instance
+    ) as live:
+        serving = await loading
+        return int(await serving.serve(live, ready, arguments, channel))
+
+
+async def until_signalled(work: Callable[[], Awaitable[int]]) -> int:
+    """Run work; SIGTERM, SIGHUP and SIGINT cancel it, teardown included, and give 128 + signal."""
+    loop = asyncio.get_running_loop()
+    received: list[int] = []
+    with anyio.CancelScope() as scope:
+
+        def stop(number: int) -> None:
+            received.append(number)
+            scope.cancel()
+
+        for number in SIGNALS:
+            loop.add_signal_handler(number, stop, number)
+        try:
+            return await work()
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+    return 128 + received[0]

@@ -1,0 +1,1 @@
+"""SandboxPlan -> running, read-back Instance. The only package that knows a container engine."""

@@ -1,0 +1,65 @@
+"""How build containers reach a registry: the seam where egress is confined to it.
+
+Today the default is the engine's ordinary bridge. The egress broker implements :class:`BuildNetworks` and lets a
+build reach what it is told here, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from sandbox.launch.images.runner import BuildNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What one build has to reach.
+
+    Attributes:
+        client: ``npm`` or ``uv``.
+        origins: ``https://host[:port]`` of the registries, without credentials. An index may serve files from a further
+            host, which only its answers name; the operator allows that one.
+    """
+
+    client: str
+    origins: tuple[str, ...] = ()
+
+
+class BuildNetworks(Protocol):
+    """Makes networks for builds.
+
+    Attributes:
+        confined: whether what is not in :class:`Reach` cannot be reached; then ``origins`` is never empty.
+    """
+
+    confined: bool
+
+    def open(self, reach: Reach) -> AbstractContextManager[BuildNetwork]:
+        """Return a network that is in force before a build starts and is removed when the context ends.
+
+        Raises:
+            PlanRefused: the operator's policy does not allow that registry.
+            PlatformError: it could not be made; nothing is left behind.
+        """
+
+
+class Bridge:
+    """The engine's ordinary bridge: everything that the host reaches."""
+
+    confined = False
+
+    @contextmanager
+    def open(self, reach: Reach) -> Iterator[BuildNetwork]:  # noqa: ARG002 - not confined
+        """Return the bridge."""
+        yield BuildNetwork("bridge")
+
+
+def origin(address: str) -> str:
+    """Return ``scheme://host[:port]`` of an address, without credentials and path."""
+    parts = urlsplit(address)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}"

@@ -1,0 +1,199 @@
+"""Packages of the Python package index: locked with hashes, wheels only, installed with `uv` and run isolated.
+
+Locking: 1 uv resolves in a build container, reading wheels' metadata only; 2 its output is reduced to names, versions
+    and hashes.
+
+Installing: 3 `uv pip install --require-hashes --no-build --target` in a build container checks each wheel; 4 the
+    modules are
+compiled there, so that a read-only file system costs no start-up time; 5 the tree is read out as hostile; 6 the
+console script that the driver names becomes a few lines of Python of our own, started with `python3 -I`: no variable
+and no working folder changes what is imported.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.errors import InstallRefused, PlatformError
+from sandbox.launch.images.runner import BuildFailed, Job
+from sandbox.launch.images.tree import Tree
+from sandbox.launch.images.unpack import unpack_tar
+from sandbox.launch.install import hostca, pipconf
+from sandbox.launch.install.ask import Ask
+from sandbox.launch.install.network import Reach
+from sandbox.launch.install.shop import Built, Pins, Shop
+from sandbox.resources import shipped
+
+PYTHON: Final = "/usr/bin/python3"
+SITE: Final = "app/site-packages"
+STARTER: Final = "app/start.py"
+
+MAX_PACKAGES: Final = 1000
+"""Of one server; real ones have up to a hundred."""
+
+_SPEC: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[A-Za-z0-9._, -]+\])?"
+    r"(?P<range>\s*(?:[<>=!~]=?|===)[A-Za-z0-9.*+!<>=~, -]+)?"
+)
+_REQUIREMENT: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(?P<version>[A-Za-z0-9.!+_-]+)\s*(?P<rest>.*)"
+)
+_HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+_RESOLVE: Final = (
+    "set -e; tar -xf -; uv pip compile --quiet --generate-hashes --no-build --no-header --no-annotate"
+    f" --no-strip-markers --python {PYTHON} --output-file out.txt in.txt >&2; tar -cf - out.txt"
+)
+_INSTALL: Final = (
+    "set -e; tar -xf -; uv pip install --require-hashes --no-build --no-deps --link-mode copy"
+    f" --python {PYTHON} --target /work/tree/{SITE} -r in.txt >&2;"
+    f" {PYTHON} -B compile.py /work/tree '' {SITE} > compiled.tar; tar -xf compiled.tar -C tree;"
+    f" tar -cf - -C tree --exclude={SITE}/bin --exclude={SITE}/.lock app"
+)
+
+
+class Pip:
+    """The method ``pip``."""
+
+    def resolve(self, ask: Ask, shop: Shop, old: Mapping[str, Any] | None) -> Pins:
+        """Pin a package and its dependencies; see steps 1 and 2 of the module."""
+        if _SPEC.fullmatch(ask.wanted) is None:
+            raise InstallRefused(
+                "INST-040", f"`{ask.wanted[:200]}` is not a package of the index", "write name==version"
+            )
+        files = {"in.txt": f"{ask.wanted}\n".encode()}
+        if old is not None:
+            files["out.txt"] = _requirements(old, hashes=False)
+        shop.progress.step(f"resolving {ask.wanted}")
+        output = shop.scratch / "pip-lock.tar"
+        _run(shop, _RESOLVE, files, f"resolve {ask.wanted}", output)  # 1
+        tree = Tree()
+        unpack_tar(output, tree)
+        entry = tree.get("out.txt")
+        text = entry.blob.read().decode("utf-8", "replace") if entry and entry.blob else ""
+        packages = reduce_requirements(text)  # 2
+        return Pins("python", {"packages": packages})
+
+    def build(self, ask: Ask, section: Mapping[str, Any], shop: Shop) -> Built:
+        """Install the pinned packages; see steps 3 to 6 of the module."""
+        compiler = shipped("images", "python", "compile.py").read_bytes()
+        files = {"in.txt": _requirements(section, hashes=True), "compile.py": compiler}
+        shop.progress.step(f"installing {ask.wanted} ({len(section['packages'])} packages)")
+        output = shop.scratch / "pip-tree.tar"
+        try:
+            _run(shop, _INSTALL, files, f"install {ask.wanted}", output)  # 3, 4
+        except BuildFailed as error:
+            if "Hash mismatch" in error.log:
+                raise InstallRefused(
+                    "INST-041",
+                    f"a package of {ask.wanted} is not the one that driver.lock pins",
+                    "do not run it; find out whether the index or the lock was changed",
+                ) from None
+            raise
+        tree = Tree()
+        shop.tell_stripped(unpack_tar(output, tree))  # 5
+        module, attribute = entry_point(tree, ask.program, ask.wanted)
+        tree.file(STARTER, starter(module, attribute, ask.program))  # 6
+        return Built(tree, (PYTHON, "-I", f"/{STARTER}"))
+
+
+def reduce_requirements(text: str) -> dict[str, dict[str, Any]]:
+    """Return what is pinned of uv's output: name → version, hashes and marker.
+
+    Raises:
+        InstallRefused: ``INST-042``, a line is not a name with a version and hashes: an address, a folder, an editable.
+        PlatformError: ``INST-043``, there is nothing in it.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        stripped = line.partition(" #")[0].strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        match = _REQUIREMENT.fullmatch(stripped)
+        hashes = sorted(_HASH.findall(match["rest"])) if match else []
+        if match is None or not hashes:
+            raise InstallRefused(
+                "INST-042", f"`{stripped[:120]}` is not pinned by hash", "use packages of the index only"
+            )
+        marker = match["rest"].partition("--hash")[0].strip().removeprefix(";").strip()
+        found[match["name"].lower()] = {"version": match["version"], "sha256": hashes} | (
+            {"marker": marker} if marker else {}
+        )
+    if not found or len(found) > MAX_PACKAGES:
+        raise PlatformError("INST-043", f"uv resolved {len(found)} packages", f"use a package with 1 to {MAX_PACKAGES}")
+    return found
+
+
+def entry_point(tree: Tree, program: str, package: str) -> tuple[str, str]:
+    """Return module and attribute of a console script (entry points specification, console_scripts).
+
+    Raises:
+        InstallRefused: ``INST-044``, no installed package has it.
+    """
+    scripts: dict[str, str] = {}
+    for entry in tree.ordered():
+        if not entry.path.endswith(".dist-info/entry_points.txt") or entry.blob is None:
+            continue
+        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+        parser.optionxform = str  # type: ignore[assignment, method-assign]  # names are case-sensitive
+        try:
+            parser.read_string(entry.blob.read().decode("utf-8"))
+        except (configparser.Error, UnicodeDecodeError):
+            continue
+        if parser.has_section("console_scripts"):
+            scripts |= {name: value.partition("[")[0].strip() for name, value in parser.items("console_scripts")}
+    module, colon, attribute = (part.strip() for part in scripts.get(program, "").partition(":"))
+    if not colon or _MODULE.fullmatch(module) is None or _MODULE.fullmatch(attribute) is None:
+        choices = ", ".join(sorted(scripts)[:20]) or "none"
+        raise InstallRefused(
+            "INST-044", f"{package} has no program `{program}`; there are: {choices}", "correct `server.path`"
+        )
+    return module, attribute
+
+
+def starter(module: str, attribute: str, program: str) -> bytes:
+    """Return the Python text that starts a console script from our folder and nothing else."""
+    root = attribute.partition(".")[0]
+    return (
+        "import site\nimport sys\n\n"
+        f'site.addsitedir("/{SITE}")\nsys.argv[0] = {program!r}\n\n'
+        f"from {module} import {root}  # noqa: E402\n\n"
+        f"sys.exit({attribute}())\n"
+    ).encode()
+
+
+def _requirements(section: Mapping[str, Any], *, hashes: bool) -> bytes:
+    lines = []
+    for name, entry in sorted(section["packages"].items()):
+        line = f"{name}=={entry['version']}" + (f" ; {entry['marker']}" if entry.get("marker") else "")
+        if hashes:
+            line += "".join(f" \\\n    --hash=sha256:{digest}" for digest in entry["sha256"])
+        lines.append(line + "\n")
+    return "".join(lines).encode()
+
+
+def _run(shop: Shop, script: str, files: dict[str, bytes], what: str, output: Path) -> None:
+    """Run a script in the uv build image with the user's index, credentials and certificates."""
+    settings = pipconf.load(shop.environ, shop.progress.detail)
+    sent = {**files, "ca.pem": hostca.bundle(shop.environ, (settings.cert,) if settings.cert else ())}
+    env = {
+        **settings.environment(),
+        "HOME": "/work",
+        "PATH": "/usr/bin",
+        "PYTHONHASHSEED": "0",
+        "SSL_CERT_FILE": "/work/ca.pem",
+        "UV_CACHE_DIR": "/work/cache",
+        "UV_NO_CONFIG": "1",
+        "UV_NO_PROGRESS": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
+    addresses = [settings.index, *settings.extra, *settings.links]
+    reach = Reach("uv", shop.origins("uv", addresses))
+    with shop.networks.open(reach) as network:
+        job = Job(shop.image("build-python"), ("/usr/bin/sh", "-c", script), what, files=sent, env=env, network=network)
+        shop.runner.run(job, output)

@@ -1,0 +1,1 @@
+""".mcpkg packages on top of the same flow."""

@@ -1,0 +1,1 @@
+"""Sandboxed servers as Model Context Standard drivers, and the reverse."""

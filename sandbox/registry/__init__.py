@@ -1,0 +1,1 @@
+"""Servers as MCP Registry entries."""

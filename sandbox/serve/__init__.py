@@ -1,0 +1,1 @@
+"""Callers -> vetted servers."""

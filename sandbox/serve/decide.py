@@ -1,0 +1,123 @@
+"""Step 8: puts one request before the operator's rules; the rule stays in the record, out of the client's answer.
+
+Everything that rules can know of a driver and its tools comes from reviewed files (:class:`DriverFacts`,
+:class:`ToolFacts`); nothing that a server says about itself reaches a decision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sandbox.errors import CallRefused
+from sandbox.policy.cedar import Decision, PolicySet
+from sandbox.policy.request import DriverFacts, Principal, PromptFacts, Request, ResourceFacts, Target, ToolFacts
+from sandbox.serve.calls import Caller
+from sandbox.serve.guard import facts_of
+from sandbox.serve.paths import Checked
+from sandbox.spec.model import DriverSpec
+from sandbox.vet.bind import exposed_inputs
+from sandbox.vet.model import ExposedTool, Exposure
+
+
+class Denied(CallRefused):
+    """A refusal by policy. ``decision`` is for the audit trail; the message says what was refused and not why.
+
+    Attributes:
+        decision: what was decided, by which rules.
+    """
+
+    def __init__(self, refusal: CallRefused, decision: Decision) -> None:
+        self.decision = decision
+        super().__init__(refusal.id, refusal.message, refusal.mend)
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What the audit trail keeps of it."""
+        return self.decision.record()
+
+
+class CedarDecider:
+    """The decisions of one live server.
+
+    Args:
+        policy: the operator's rules, or the starter set.
+        spec: the driver.
+        exposure: what is exposed of it.
+        unsafe: the plan's weakenings, which rules may look at.
+        clock: Unix time, seconds.
+
+    Attributes:
+        driver: what rules can know of the driver.
+        tools: the same of each exposed tool.
+    """
+
+    def __init__(
+        self,
+        policy: PolicySet,
+        spec: DriverSpec,
+        exposure: Exposure,
+        unsafe: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._policy = policy
+        self.driver = driver_facts(spec, unsafe)
+        self.tools = {name: tool_facts(tool, self.driver) for name, tool in exposure.tools.items()}
+        self._clock = clock
+
+    def decide_call(self, caller: Caller, tool: ExposedTool, arguments: Mapping[str, Any]) -> Sequence[str]:
+        """Return the rules that allow a call, or raise :class:`Denied`."""
+        context = {"arguments": dict(arguments), **facts_of(arguments)}
+        return self._decide(caller, "tools/call", self.tools[tool.name], context, f"`{tool.name}`")
+
+    def decide_prompt(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> Sequence[str]:
+        """Return the rules that allow fetching a prompt, or raise :class:`Denied`."""
+        target = PromptFacts(self.driver, name)
+        return self._decide(caller, "prompts/get", target, {"argument_names": sorted(arguments)}, f"prompt `{name}`")
+
+    def decide_resource(self, caller: Caller, checked: Checked, action: str) -> Sequence[str]:
+        """Return the rules that allow reading or watching a resource, or raise :class:`Denied`."""
+        target = ResourceFacts(self.driver, checked.text, checked.template)
+        return self._decide(caller, f"resources/{action}", target, {"uri": checked.facts()}, "this resource")
+
+    def _decide(
+        self, caller: Caller, action: str, target: Target, context: Mapping[str, Any], what: str
+    ) -> Sequence[str]:
+        facts = {**context, "now": self._clock(), "client": {"name": caller.client}}
+        decision = self._policy.decide(Request(Principal.of(caller.tenant), action, target, facts))
+        if not decision.allowed:
+            raise Denied(decision.refusal(what), decision)
+        return decision.rules
+
+
+def driver_facts(spec: DriverSpec, unsafe: tuple[str, ...] = ()) -> DriverFacts:
+    """Return what rules can know of a driver."""
+    return DriverFacts(
+        id=spec.id,
+        version=spec.version,
+        server_kind=spec.server.kind,
+        transport=spec.transport,
+        tags=spec.tags,
+        policy_tags=spec.policy_tags,
+        region=spec.region,
+        egress=spec.egress,
+        unsafe=unsafe,
+    )
+
+
+def tool_facts(tool: ExposedTool, driver: DriverFacts) -> ToolFacts:
+    """Return what rules can know of an exposed tool, under its contract's id whatever name it is exposed by."""
+    contract = tool.binding.contract
+    return ToolFacts(
+        driver=driver,
+        name=contract.id,
+        server_name=tool.server_name,
+        tags=contract.tags,
+        risk=contract.risk_level,
+        mutates=contract.mutates,
+        idempotent=contract.idempotent,
+        approval=contract.approval,
+        cost_class=contract.cost_class,
+        inputs=exposed_inputs(tool.binding),
+    )

@@ -1,0 +1,35 @@
+"""How a server is opened; light to import, since commands need it before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.events import Scope
+from sandbox.limits import HANDSHAKE_TIMEOUT, STOP_GRACE
+from sandbox.spec.model import DriverSpec
+from sandbox.vet.model import Exposure, Fitting, Names, ServerSurface
+
+Vet = Callable[[DriverSpec, ServerSurface, Exposure, Scope], Exposure]
+"""A further check of a bound server; returns what remains exposed or raises VetRefused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a server is opened.
+
+    Attributes:
+        names: see :func:`sandbox.vet.bind.bind`.
+        handshake_timeout: seconds from start to the server's first answer.
+        grace: seconds a server has to end after its stdin is closed.
+        fitting: what becomes of tools whose fit cannot be decided.
+        vets: checks beyond the existence of every bound name, in order.
+        on_stderr: called with each line of the server's stderr, bounded but not cleaned.
+    """
+
+    names: Names = "contract"
+    handshake_timeout: float = HANDSHAKE_TIMEOUT
+    grace: float = STOP_GRACE
+    fitting: Fitting = field(default_factory=Fitting)
+    vets: tuple[Vet, ...] = ()
+    on_stderr: Callable[[bytes], None] | None = None

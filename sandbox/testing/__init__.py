@@ -1,0 +1,1 @@
+"""Public conformance suite for backends, fakes and hostile servers."""

@@ -1,0 +1,1 @@
+"""What the live server offers x contract x pins -> verdict."""
