@@ -93,6 +93,10 @@ class LedgerRecorder:
         """Keep further secret values out of every record from now on."""
         self.ledger.redactor.add(*values)
 
+    def redacted(self, text: str) -> str:
+        """Return a text without the secret values that are kept out of records, for other places that show it."""
+        return str(self.ledger.redactor.text(text))
+
     def change_key(self, key_store: Store = "file") -> str:
         """Make a new signing key, introduce it with the old one, put it in place, and return its public half.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from sandbox.cli import prepared
+from sandbox.cli.report import line_of, say
 from sandbox.errors import AuditUnavailable
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch import discover, owner
@@ -127,7 +128,7 @@ async def bench(
             if kept is None or starting is None:
                 prepared.keep(arguments, review.plan, review.manifests)
             if review.plan.network.mode == "broker":
-                backend.use_network(_egress(backend, review.egress_image, learning=learning))
+                backend.use_network(_egress(backend, review.egress_image, recorder, learning=learning))
             instance = await starting if starting is not None else None
         except BaseException:
             if starting is not None:
@@ -145,11 +146,16 @@ def _keep_out(*_values: str) -> None:
     raise AuditUnavailable("CLI-016", "this recorder cannot redact secrets", "use the audit ledger")
 
 
-def _egress(backend: DockerBackend, image: str, *, learning: bool) -> NetworkProvider:
-    """Return the provider that enforces egress rules, its containers on their way."""
-    from sandbox.launch.egress.provider import EgressProvider  # only drivers with a network pay for it
+def _egress(backend: DockerBackend, image: str, recorder: Recorder, *, learning: bool) -> NetworkProvider:
+    """Return the provider that enforces egress rules, its containers on their way; denials are told on stderr."""
+    from sandbox.launch.egress.notices import Notices  # only drivers with a network pay for it
+    from sandbox.launch.egress.provider import EgressProvider
 
-    provider = EgressProvider(backend.engine, backend.run_id, image=image, learning=learning, spare=0)
+    clean = getattr(recorder, "redacted", str)  # what a server looks up may hold what it was given
+    notices = Notices(lambda line: say(f"mcp-sandbox: {line_of(clean(line))}"))
+    provider = EgressProvider(
+        backend.engine, backend.run_id, image=image, told=notices.fact, learning=learning, spare=0
+    )
     provider.prepare()
     return provider
 

@@ -7,11 +7,12 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import anyio
 
-from sandbox.errors import PlatformError
+from sandbox.errors import AuditUnavailable, PlatformError
 from sandbox.events import Scope
 from sandbox.launch import usage
 from sandbox.launch.engine import Engine, EngineError
@@ -30,6 +31,9 @@ PAUSE_ATTEMPTS: Final = 3
 
 REMOVAL_SECONDS: Final = 30.0
 """An engine that is being restarted is asked again for this long before the rest is left to the watchdog."""
+
+MAX_WHY: Final = 500
+"""Characters of why a network was lost that are recorded."""
 
 REMOVAL_PAUSE: Final = 0.5
 """Between two attempts to remove."""
@@ -58,20 +62,31 @@ class DockerInstance:
         self._scope = scope
         self._attachment = attachment
         self._forget = forget
+        self._lost: PlatformError | None = None
         self._paused = False
         self._stopping = asyncio.Lock()
         self._removed = False
         self._status = ExitStatus(-1)
         self._exit: asyncio.Task[ExitStatus | PlatformError] = asyncio.create_task(self._watch_exit())
         self._expiry: asyncio.Task[None] = asyncio.create_task(self._expire())
+        self._network: asyncio.Task[None] | None = None
+        if attachment is not None:
+            attachment.serves(container)
+            self._network = asyncio.create_task(self._watch_network(attachment))
+
+    def during(self, call: str) -> AbstractContextManager[None]:
+        """Return a context in which what the server does on the network is recorded with a call, named by its span."""
+        return self._attachment.during(call) if self._attachment is not None else contextlib.nullcontext()
 
     async def wait(self) -> ExitStatus:
         """Return when the process has ended.
 
         Raises:
-            PlatformError: the engine vanished; never raised for the server's own exit.
+            PlatformError: the engine vanished, or the server's network did; never raised for the server's own exit.
         """
         outcome = await asyncio.shield(self._exit)
+        if self._lost is not None:
+            raise self._lost
         if isinstance(outcome, PlatformError):
             raise outcome
         return outcome
@@ -188,6 +203,8 @@ class DockerInstance:
     async def _release(self) -> None:
         self._forget(self.id)
         self._expiry.cancel()
+        if self._network is not None:
+            self._network.cancel()
         if self._attachment is not None:
             await self._attachment.close()
 
@@ -204,6 +221,17 @@ class DockerInstance:
         except PlatformError:
             state = {}  # removed at this moment: then nobody asked for more than the status
         return ExitStatus(code, bool(state.get("OOMKilled")), str(reason or state.get("Error") or ""))
+
+    async def _watch_network(self, attachment: NetworkAttachment) -> None:
+        """End a server whose way out is gone for good: it would go on, deaf, and nobody would be told why."""
+        self._lost = await attachment.until_lost()
+        try:
+            self._scope.fact("launch.lost", container=self.id, error=self._lost.id, why=self._lost.message[:MAX_WHY])
+        except AuditUnavailable:
+            pass  # what cannot be recorded is often the cause; ending the server is the safe direction
+        finally:
+            with contextlib.suppress(PlatformError):  # it ended at this moment, or the engine is away
+                await self._engine.kill(self.id, "SIGKILL")
 
     async def _expire(self) -> None:
         await asyncio.sleep(self.plan.limits.lifetime)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sandbox.errors import PlatformError
 from sandbox.events import Scope
 from sandbox.plan.model import EngineFacts, ImageFacts, SandboxPlan
 
@@ -67,11 +69,14 @@ class Instance(Protocol):
     plan: SandboxPlan
     stream: socket.socket | None
 
+    def during(self, call: str) -> AbstractContextManager[None]:
+        """Return a context in which what the server does on the network is recorded with a call, named by its span."""
+
     async def wait(self) -> ExitStatus:
         """Return when the process has ended.
 
         Raises:
-            PlatformError: the engine vanished; never raised for the server's own exit.
+            PlatformError: the engine vanished, or its network did; never raised for the server's own exit.
         """
 
     async def usage(self) -> Usage:
@@ -154,6 +159,15 @@ class NetworkAttachment(Protocol):
     network_mode: str
     mounts: Mapping[str, str]
     env: Mapping[str, str]
+
+    def serves(self, instance: str) -> None:
+        """Name the instance that has joined, for the record."""
+
+    def during(self, call: str) -> AbstractContextManager[None]:
+        """Return a context in which facts about the network carry a call, named by its span."""
+
+    async def until_lost(self) -> PlatformError:
+        """Return why the network is gone for good, once it is; the instance is ended then."""
 
     async def close(self) -> None:
         """Detach the policy and remove the attachment; idempotent."""

@@ -21,6 +21,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -104,6 +105,10 @@ class FakeInstance:
             return ExitStatus(KILLED)
         finally:
             self._server._end.close()  # noqa: SLF001 - both ends are this module's
+
+    def during(self, call: str) -> AbstractContextManager[None]:  # noqa: ARG002 - a script has no network
+        """Return a context that does nothing."""
+        return nullcontext()
 
     async def wait(self) -> ExitStatus:
         """Return when the script has ended."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sandbox.errors import SpecError
 from sandbox.launch.egress.inside import reasons
-from sandbox.policy.destinations import rule_text
+from sandbox.policy.destinations import HTTPS_PORT, is_literal, rule_text
 from sandbox.policy.hosts import parse_rule
 
 MAX_DETAIL: Final = 400
@@ -117,10 +117,20 @@ def sentence(name: str, attributes: Mapping[str, Any]) -> str:
     if attributes.get("port"):
         what = f"{what}:{attributes['port']}"
     kind = "lookup of " if name == "egress.dns" else ""
-    line = attributes.get("allow_line")
-    mend = f"; to allow it, add to network.egress: {line}" if line else ""
     detail = f" ({attributes['detail']})" if attributes.get("detail") else ""
-    return f"egress denied: {kind}{what}: {attributes['reason']} {attributes['why']}{detail}{mend}"
+    return f"egress denied: {kind}{what}: {attributes['reason']} {attributes['why']}{detail}{_mend(name, attributes)}"
+
+
+def _mend(name: str, attributes: Mapping[str, Any]) -> str:
+    """Return what to do about a denial, empty when nothing in a driver or policy would help."""
+    line = attributes.get("allow_line")
+    if line:
+        port = f" (port {HTTPS_PORT}; another port is told when it is tried)" if name == "egress.dns" else ""
+        consent = "; the operator has to allow addresses" if is_literal(str(attributes.get("host", ""))) else ""
+        return f"; to allow it, add to network.egress: {line}{port}{consent}"
+    if attributes.get("reason") == reasons.FLOOR:
+        return "; the operator may open a private network with [[egress.private]]"
+    return ""
 
 
 def _why(reason: str, detail: str, line: str) -> dict[str, Any]:

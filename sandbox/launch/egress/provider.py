@@ -120,6 +120,14 @@ class EgressAttachment:
             if not self._calls[call]:
                 del self._calls[call]
 
+    def serves(self, instance: str) -> None:
+        """Name the instance that has joined: facts from now on carry it."""
+        self.scope = self.scope.within(instance=instance)
+
+    async def until_lost(self) -> PlatformError:
+        """Return why the way out is gone for good, once it is."""
+        return await asyncio.shield(self.lost)
+
     def calls(self) -> list[str]:
         """Return the calls in flight, oldest first."""
         return list(self._calls)[:MAX_CALLS]
@@ -170,6 +178,7 @@ class EgressProvider:
         hosts: names with fixed addresses for the broker.
         quotas: of every sandbox.
         spare: holders kept ready.
+        told: is given name and attributes of every fact about what a sandbox did on the network.
         learning: refuse everything and record it (``mcp-sandbox learn``).
     """
 
@@ -184,12 +193,13 @@ class EgressProvider:
         hosts: Mapping[str, str] = MappingProxyType({}),
         quotas: Quotas = Quotas(),
         spare: int = 1,
+        told: Callable[[str, Mapping[str, Any]], None] = lambda _name, _attributes: None,
         learning: bool = False,
     ) -> None:
         self.engine, self.run_id, self.quotas = engine, run_id, quotas
         self._image, self._network = image, network
         self._resolvers, self._hosts = tuple(resolvers), dict(hosts)
-        self._spare, self._learning = spare, learning
+        self._spare, self._told, self._learning = spare, told, learning
         self._volume = f"mcp-sandbox-egress-{run_id[:16]}"
         self._broker: _Broker | None = None
         self._starting: asyncio.Task[_Broker] | None = None
@@ -350,7 +360,7 @@ class EgressProvider:
         """Replace a broker that died and put every policy in force again, or give every sandbox up."""
         error = broker.channel.gone("it is being replaced")
         for attachment in self._attached.values():
-            attachment.scope.fact("egress.broker", state="lost", why=error.message)
+            attachment.scope.fact("egress.broker", sandbox=attachment.sandbox, state="lost", why=error.message)
             self._close_flows(attachment)
         await self._remove(broker.container)
         now = asyncio.get_running_loop().time()
@@ -363,7 +373,12 @@ class EgressProvider:
             fresh = await self._broker_task()
             for attachment in list(self._attached.values()):
                 answer = await fresh.channel.ask("attach", **attachment.command(self._generation))
-                attachment.scope.fact("egress.broker", state="recovered", missing=answer.get("missing", []))
+                attachment.scope.fact(
+                    "egress.broker",
+                    sandbox=attachment.sandbox,
+                    state="recovered",
+                    missing=answer.get("missing", []),
+                )
         except SandboxError as failure:
             lost = failure if isinstance(failure, PlatformError) else error
             for attachment in self._attached.values():
@@ -421,25 +436,32 @@ class EgressProvider:
             attachment.give_up(
                 PlatformError("EGR-207", "the network namespace's holder has ended", "start the server again")
             )
-            attachment.scope.fact("egress.holder", state="lost")
+            attachment.scope.fact("egress.holder", sandbox=attachment.sandbox, state="lost")
         elif kind == "dns":
             if event.get("address"):
                 attachment.names[str(event["name"])] = str(event["address"])
-            attachment.scope.fact("egress.dns", **evidence.dns_attributes(event, calls))
+            self._tell(attachment, attachment.scope.fact, "egress.dns", evidence.dns_attributes(event, calls))
         elif kind == "flood":
-            attachment.scope.fact("egress.flood", **evidence.flood_attributes(event, calls))
+            self._tell(attachment, attachment.scope.fact, "egress.flood", evidence.flood_attributes(event, calls))
         elif event["phase"] == "intent":
             self._intent(broker, attachment, event, calls)
         elif event["phase"] == "outcome":
             scope, _ = attachment.flows.pop(event["flow"], (attachment.scope, {}))
-            scope.outcome("egress.connect", **evidence.connect_attributes(event, calls))
+            self._tell(attachment, scope.outcome, "egress.connect", evidence.connect_attributes(event, calls))
         else:
-            attachment.scope.fact("egress.connect", **evidence.connect_attributes(event, calls))
+            self._tell(attachment, attachment.scope.fact, "egress.connect", evidence.connect_attributes(event, calls))
+
+    def _tell(
+        self, attachment: EgressAttachment, record: Callable[..., None], name: str, attributes: dict[str, Any]
+    ) -> None:
+        """Record one fact about what a sandbox did, then tell whoever listens."""
+        record(name, sandbox=attachment.sandbox, **attributes)
+        self._told(name, attributes)
 
     def _intent(self, broker: _Broker, attachment: EgressAttachment, event: Event, calls: list[str]) -> None:
         """Record what the broker is about to do and say whether it may: only what is recorded happens."""
         scope = attachment.scope.child()
-        attributes = evidence.connect_attributes(event, calls)
+        attributes = {"sandbox": attachment.sandbox, **evidence.connect_attributes(event, calls)}
         try:
             scope.intent("egress.connect", **attributes)
         except AuditUnavailable:

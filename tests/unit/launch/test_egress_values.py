@@ -18,6 +18,7 @@ from sandbox.launch.egress.inside.guest import Policy
 from sandbox.launch.egress.inside.names import NameTable
 from sandbox.launch.egress.inside.tally import Tally
 from sandbox.launch.egress.learn import propose
+from sandbox.launch.egress.notices import ENOUGH, Notices
 from sandbox.launch.egress.profiles import ROLES, profile
 from sandbox.policy.hosts import parse_rule, parse_rules
 from tests.shared import ROOT
@@ -170,6 +171,49 @@ def test_a_denied_connection_reads_as_one_sentence() -> None:
         'to allow it, add to network.egress: - "db.internal:5432"'
     )
     assert evidence.sentence("egress.connect", {**attributes, "decision": "allow"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "mend"),
+    [
+        ("egress.dns", {"host": "a.test", "reason": reasons.NAME}, '- "a.test" (port 443; another port is told'),
+        ("egress.connect", {"host": "198.51.100.7", "port": 22, "reason": reasons.DIRECT}, "the operator has to allow"),
+        ("egress.connect", {"host": "a.test", "port": 443, "reason": reasons.FLOOR}, "[[egress.private]]"),
+    ],
+)
+def test_a_denial_says_what_else_it_takes(name: str, attributes: dict[str, Any], mend: str) -> None:
+    """A port that is not known yet, an address and a private network each need more than the line alone."""
+    line = evidence.allow_line(attributes["reason"], attributes["host"], attributes.get("port", 0))
+    found = {**attributes, "decision": "deny", "why": "w", **({"allow_line": line} if line else {})}
+
+    assert mend in evidence.sentence(name, found)
+
+
+# --- notices ---
+def denial(host: str, port: int = 443) -> dict[str, Any]:
+    """Return attributes of a denied connection."""
+    return {"host": host, "port": port, "decision": "deny", "reason": reasons.PORT, "why": "closed"}
+
+
+def test_a_destination_is_told_once() -> None:
+    """The same denial again says nothing; another port of the same host is another destination; allowed is silent."""
+    said: list[str] = []
+    notices = Notices(said.append)
+    for attributes in (denial("a.test"), denial("a.test"), denial("a.test", 22), {**denial("b.test"), "decision": "x"}):
+        notices.fact("egress.connect", attributes)
+
+    assert [line.partition(": EGR")[0] for line in said] == ["egress denied: a.test:443", "egress denied: a.test:22"]
+
+
+def test_a_flood_of_destinations_is_a_bounded_number_of_lines() -> None:
+    """After the bound one line says where the rest is."""
+    said: list[str] = []
+    notices = Notices(said.append, most=3)
+    for number in range(10_000):
+        notices.fact("egress.connect", denial(f"x{number}.test"))
+
+    assert len(said) == 4
+    assert said[-1] == ENOUGH
 
 
 @pytest.mark.parametrize(
