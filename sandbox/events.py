@@ -113,6 +113,11 @@ class Scope:
         """Return the scope of a new span below this one."""
         return Scope(self.recorder, self.trace.child(), self.driver, self.tenant, self.instance)
 
+    @property
+    def exported(self) -> bool:
+        """Whether spans of what is recorded here are exported, so that others may name them as parents."""
+        return bool(getattr(self.recorder, "exported", False))
+
     def within(self, **parts: str) -> Scope:
         """Return a scope with ``driver``, ``tenant`` or ``instance`` set."""
         return replace(self, **parts)  # type: ignore[arg-type]

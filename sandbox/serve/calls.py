@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from sandbox import jsontext
@@ -92,6 +93,14 @@ class Cleaner(Protocol):
         """Return the result without control characters and secrets, or raise ServerFault."""
 
 
+During = Callable[[str], AbstractContextManager[None]]
+"""Gives a context in which what the server does elsewhere is recorded with a call, named by its span."""
+
+
+def _unnamed(_span: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(slots=True)
 class BoundTool:
     """One exposed tool with everything that its calls need, compiled once."""
@@ -125,11 +134,16 @@ def compile_tool(tool: ExposedTool) -> BoundTool:
 
 @dataclass(frozen=True, slots=True)
 class Collaborators:
-    """The parts of the pipeline that others provide; each is asked for every call."""
+    """The parts of the pipeline that others provide; each is asked for every call.
+
+    Attributes:
+        during: what the server does on the network meanwhile is recorded with the call.
+    """
 
     decider: Decider
     limiter: Limiter | None = None
     cleaner: Cleaner | None = None
+    during: During = _unnamed
 
 
 class Pipeline:
@@ -151,7 +165,13 @@ class Pipeline:
         self._with = collaborators
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], caller: Caller, scope: Scope, forward: Forward
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        scope: Scope,
+        forward: Forward,
+        about: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Carry one call and return its ``CallToolResult``.
 
@@ -161,6 +181,7 @@ class Pipeline:
             caller: step 3.
             scope: the call's own span.
             forward: sends ``tools/call`` to the server; raises ServerFault or ServerTimeout.
+            about: what records say about the request itself (:meth:`~sandbox.serve.client_model.CallInfo.identity`).
 
         Raises:
             AuditUnavailable: the call could not be recorded, so it did not happen.
@@ -170,11 +191,11 @@ class Pipeline:
         try:
             allowed, rules = self._admit(bound, arguments, caller)
             if self._with.limiter is None:
-                return await self._carry(bound, allowed, caller, scope, forward, rules, started)
+                return await self._carry(bound, allowed, caller, scope, forward, rules, started, about)
             async with self._with.limiter.slot(caller, bound.tool):  # 9
-                return await self._carry(bound, allowed, caller, scope, forward, rules, started)
+                return await self._carry(bound, allowed, caller, scope, forward, rules, started, about)
         except CallRefused as refusal:
-            record = {"decision": "deny", **getattr(refusal, "record", {})}
+            record = {**about, "decision": "deny", **getattr(refusal, "record", {})}
             given = shape(arguments)
             scope.fact("call.decide", tool=name, reason=refusal.id, client=caller.client, arguments=given, **record)
             return refused(refusal)
@@ -201,6 +222,7 @@ class Pipeline:
         forward: Forward,
         rules: Sequence[str],
         started: int,
+        about: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Steps 10 to 14."""
         tool = bound.tool
@@ -213,10 +235,12 @@ class Pipeline:
             rules=list(rules),
             client=caller.client,
             arguments=shape(arguments),
+            **about,
         )
         before = time.perf_counter_ns()
         try:
-            result = await forward(tool.server_name, sent)  # 12
+            with self._with.during(scope.trace.span_id):
+                result = await forward(tool.server_name, sent)  # 12
             after = time.perf_counter_ns()
             answer, outcome = self._answer(bound, result), {}  # 13
         except ServerFault as fault:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sandbox.events import Scope
 from sandbox.limits import CALL_TIMEOUT, DRAIN_GRACE, MAX_IN_FLIGHT
@@ -14,9 +14,12 @@ from sandbox.serve.client_replies import Clean, harmless
 from sandbox.transport.interface import Channel
 from sandbox.transport.peer import ServerPeer
 from sandbox.vet.model import ExposedTool
-from sandbox.wire import meta
+from sandbox.wire import meta, tracing
 from sandbox.wire.jsonrpc import Notification, Request, RequestId
 from sandbox.wire.versions import Era
+
+MAX_NOTED_ID: Final = 64
+"""Characters of a client's request id that are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class CallInfo:
         method: of the protocol.
         params: as the client sent them.
         meta: the client's ``_meta`` without protocol-owned keys and without ``baggage``; not forwarded by itself.
+        remote: the client's span, when it named one.
         progress_token: the client's token, ``None`` when it wants no progress. :meth:`forward` takes care of it.
         log_level: level of this request, empty when it wants no log messages.
         deadline: event loop time until which the call may take.
@@ -62,6 +66,7 @@ class CallInfo:
         "method",
         "params",
         "progress_token",
+        "remote",
         "request_id",
         "scope",
         "task",
@@ -73,6 +78,7 @@ class CallInfo:
         self.method = request.method
         self.params = request.params
         self.meta: Mapping[str, Any] = meta.cleaned(own) if own else own
+        self.remote = tracing.read(own) if own else None
         self.progress_token: RequestId | None = own.get(meta.PROGRESS_TOKEN) if own else None
         self.log_level = envelope.log_level
         self.deadline = deadline
@@ -96,6 +102,15 @@ class CallInfo:
         """What the client calls itself; never trusted."""
         return self._envelope.client_info
 
+    def identity(self) -> dict[str, Any]:
+        """Return what a record says about the request itself: id, protocol version, the client's span."""
+        said: dict[str, Any] = {"request_id": str(self.request_id)[:MAX_NOTED_ID], "protocol": self.protocol_version}
+        if self.remote is not None:
+            said["traceparent"] = self.remote.parent
+            if self.remote.state:
+                said["tracestate"] = self.remote.state
+        return said
+
     def remaining(self) -> float:
         """Return the seconds left, never less than zero."""
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
@@ -111,7 +126,10 @@ class CallInfo:
         Raises:
             SandboxError: as :meth:`~sandbox.transport.peer.ServerPeer.request` says.
         """
-        peer, left = self._route.peer, self.remaining()
+        peer, left, trace = self._route.peer, self.remaining(), self.scope.trace
+        told = tracing.upstream(self.remote, trace.trace_id, trace.span_id, exported=self.scope.exported)
+        if told:
+            params = {**params, "_meta": {**params.get("_meta", {}), **told}}
         if self.log_level and peer.era == "handshake":
             await peer.set_log_level(self.log_level, timeout=left)
         return await peer.request(

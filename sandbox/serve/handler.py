@@ -6,6 +6,7 @@ outcome after.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -66,7 +67,7 @@ class ServerHandler:
             return await call.forward("tools/call", {"name": name, "arguments": sent})
 
         caller = Caller(self._caller.tenant, str(call.client_info.get("name", ""))[:128])
-        return await self._pipeline.call(tool.name, arguments, caller, call.scope, forward)
+        return await self._pipeline.call(tool.name, arguments, caller, call.scope, forward, call.identity())
 
     async def get_prompt(self, name: str, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
         """Fetch one declared prompt."""
@@ -106,12 +107,22 @@ class ServerHandler:
         self, call: CallInfo, method: str, params: dict[str, Any], record: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Forward one request between its intent and its outcome, and clean what comes back."""
-        call.scope.intent("call.forward", method=method, decision="allow", **record)
+        call.scope.intent("call.forward", method=method, decision="allow", **record, **call.identity())
+        started = time.perf_counter_ns()
         try:
-            result = dict(self._cleaner.clean(await call.forward(method, params)))
+            answer = await call.forward(method, params)
+            answered = time.perf_counter_ns()
+            result = dict(self._cleaner.clean(answer))
         except BaseException as error:
             why = getattr(error, "id", type(error).__name__)
             call.scope.outcome("call.forward", method=method, status="error", error=why)
             raise
-        call.scope.outcome("call.forward", method=method, status="ok")
+        done = time.perf_counter_ns()
+        call.scope.outcome(
+            "call.forward",
+            method=method,
+            status="ok",
+            duration_us=(done - started) // 1000,
+            overhead_us=(done - answered) // 1000,
+        )
         return result
