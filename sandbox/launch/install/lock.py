@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox import jsontext
-from sandbox.errors import InstallRefused, Problem, SpecError
-from sandbox.launch.images.locktext import pretty
-from sandbox.limits import MIB
-
-FILE: Final = "driver.lock"
-VERSION: Final = 1
-
-MAX_LOCK_BYTES: Final = 16 * MIB
-"""Of one lock; a thousand npm packages have 1 MB."""
-
-MAX_LOCK_VALUES: Final = 2_000_000
-"""JSON values of one lock."""
+from sandbox.errors import InstallRefused
+from sandbox.launch.lockfile import (
+    FILE,
+    MAX_LOCK_BYTES,
+    VERSION,
+    damaged,
+    parse,
+    path_of,
+    read_sections,
+    text_of,
+    write_sections,
+)
 
 METHODS: Final = ("npm", "pip", "apt", "download", "file", "docker")
 """Sections of ``install``, in the order of their application."""
@@ -89,40 +89,32 @@ class Lock:
         return replace(self, layers={**self.layers, platform: layers})
 
 
-def path_of(folder: str) -> Path:
-    """Return where the lock of a driver folder lies."""
-    return Path(folder) / FILE
-
-
 def read(folder: str) -> Lock | None:
-    """Return the lock of a driver folder, ``None`` when there is none.
+    """Return the lock of a driver folder, ``None`` when there is none or it pins no install.
 
     Raises:
         SpecError: ``INST-002``, the file is not a lock.
     """
-    path = path_of(folder)
-    if not path.exists():
+    sections = read_sections(folder)
+    if sections is None or ("pins" in sections and not {"install", "image"} & sections.keys()):
         return None
-    data = path.read_bytes()[: MAX_LOCK_BYTES + 1]
-    if len(data) > MAX_LOCK_BYTES:
-        raise _damaged(path, f"larger than {MAX_LOCK_BYTES} bytes")
     try:
-        return decode(data)
-    except (jsontext.JsonTextError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+        return _lock_of(sections)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(path_of(folder), f"{type(error).__name__}: {error}") from None
 
 
 def write(folder: str, lock: Lock) -> Path:
-    """Write the lock of a driver folder and return its path."""
-    path = path_of(folder)
-    temporary = path.with_name(f".{FILE}.new")
-    temporary.write_bytes(encode(lock))
-    temporary.replace(path)
-    return path
+    """Write the lock of a driver folder, keep sections of others, and return its path."""
+    return write_sections(folder, _sections(lock))
 
 
 def encode(lock: Lock) -> bytes:
     """Return the canonical text."""
+    return text_of(_sections(lock))
+
+
+def _sections(lock: Lock) -> dict[str, Any]:
     image = {
         "argv": list(lock.argv),
         "layers": {
@@ -131,7 +123,7 @@ def encode(lock: Lock) -> bytes:
         },
     }
     install = {"asked": lock.asked, "base": lock.base, **lock.pins}
-    return pretty({**lock.others, "image": image, "install": install, "version": VERSION})
+    return {**lock.others, "image": image, "install": install}
 
 
 def decode(data: bytes) -> Lock:
@@ -143,9 +135,10 @@ def decode(data: bytes) -> Lock:
         KeyError: a member is missing.
         TypeError: a member is of another type.
     """
-    value = jsontext.parse(data, max_values=MAX_LOCK_VALUES)
-    if value.get("version") != VERSION:
-        raise ValueError(f"version {value.get('version')!r}; this mcp-sandbox knows {VERSION}")
+    return _lock_of(parse(data))
+
+
+def _lock_of(value: Mapping[str, Any]) -> Lock:
     install, image = value["install"], value["image"]
     unknown = sorted(set(install) - {"asked", "base", *METHODS})
     if unknown or not all(isinstance(install[name], dict) for name in install if name != "base"):
@@ -204,7 +197,18 @@ def stale(path: Path) -> InstallRefused:
     )
 
 
-def _damaged(path: Path, why: str) -> SpecError:
-    message = f"the file is not a lock: {why}"
-    mend = "restore it from version control, or delete it and run `mcp-sandbox lock DRIVER.md`"
-    return SpecError((Problem("INST-002", str(path), 0, "", message, mend=mend),))
+__all__ = [
+    "FILE",
+    "MAX_LOCK_BYTES",
+    "METHODS",
+    "VERSION",
+    "Lock",
+    "LockedLayer",
+    "decode",
+    "diff_locks",
+    "encode",
+    "path_of",
+    "read",
+    "stale",
+    "write",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -58,7 +59,7 @@ def test_shipped_lock_fits_its_schema_and_names_no_host(path: Path) -> None:
 
     jsonschema.validate(json.loads(data), SCHEMA)
     assert data == encode(decode(data))
-    assert b"://" not in data
+    assert b"://" not in encode(replace(decode(data), others={}))
 
 
 @pytest.mark.parametrize(
