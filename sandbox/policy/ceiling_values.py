@@ -24,6 +24,7 @@ UNSAFE: Final = (
     "unsafe_missing_memory",
     "unsafe_missing_pids",
     "unsafe_missing_cpu",
+    "unsafe_admit_undecided",
 )
 """Every weakening an operator may switch on; no shipped file does. Each stands in the plan it was used for."""
 

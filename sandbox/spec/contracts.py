@@ -74,6 +74,7 @@ def contract(source: Source, values: dict[str, Any], data: bytes) -> ToolContrac
         metadata=block.metadata,
         origin=Origin(file=source.file, line=0),
         digest=sha256(data),
+        lines={path: line for path, line in source.lines.items() if path.startswith(("inputs", "outputs"))},
     )
 
 

@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 
-class Value(BaseModel):
-    """A frozen value; unknown keys are an error unless a subclass says otherwise."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen value, made by keywords; the loader has checked what it is made from (:mod:`sandbox.spec.fields`).
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, defer_build=True)
+    A ``msgspec.Struct``: its classes cost nothing to define, which every start pays, and a value that was written as
+    JSON is checked against the declared types when it is read again (ADR 0016).
+    """
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """Return a copy with other members."""
+        return msgspec.structs.replace(self, **update)
 
 
 class Origin(Value):
@@ -48,7 +54,7 @@ def secret_slug(value: str) -> str | None:
 
 
 # --- server (AIP-32 §server)
-class BinaryServer(Value):
+class BinaryServer(Value, tag="binary"):
     """A program on the host, copied into an image layer; or, with ``install``, one that the install step provides.
 
     Attributes:
@@ -58,7 +64,6 @@ class BinaryServer(Value):
         endpoint: URL path on that port, such as ``/mcp``; empty for ``stdio``.
     """
 
-    kind: Literal["binary"]
     path: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -66,10 +71,9 @@ class BinaryServer(Value):
     endpoint: str = ""
 
 
-class NpmServer(Value):
+class NpmServer(Value, tag="npm"):
     """A package of the npm registry, optionally ``name@version``; its ``bin`` is run. Other fields as in ``binary``."""
 
-    kind: Literal["npm"]
     package: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -77,10 +81,9 @@ class NpmServer(Value):
     endpoint: str = ""
 
 
-class DockerServer(Value):
+class DockerServer(Value, tag="docker"):
     """A container image; ``args`` replace its command. Other fields as in ``binary``."""
 
-    kind: Literal["docker"]
     image: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -88,16 +91,15 @@ class DockerServer(Value):
     endpoint: str = ""
 
 
-class RemoteServer(Value):
+class RemoteServer(Value, tag="remote"):
     """A server that somebody else runs, reached through the egress broker."""
 
-    kind: Literal["remote"]
     url: str
     auth: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = {}
 
 
-Server = Annotated[BinaryServer | NpmServer | DockerServer | RemoteServer, Field(discriminator="kind")]
+Server: TypeAlias = BinaryServer | NpmServer | DockerServer | RemoteServer
 
 
 # --- sandbox and limits
@@ -141,9 +143,9 @@ class EnvRules(Value):
 class SandboxRules(Value):
     """The ``sandbox`` block. ``runtime`` names an OCI runtime (``runc``, ``runsc``); empty is the engine's default."""
 
-    fs: FsRules = Field(default={}, validate_default=True)
-    exec: ExecRules = Field(default={}, validate_default=True)
-    env: EnvRules = Field(default={}, validate_default=True)
+    fs: FsRules = FsRules()
+    exec: ExecRules = ExecRules()
+    env: EnvRules = EnvRules()
     runtime: str = ""
     trust_host_ca: bool = False
 
@@ -171,6 +173,7 @@ class ToolContract(Value):
         outputs: JSON Schema 2020-12 of the result.
         timeout_ms: hard ceiling of one call, milliseconds.
         digest: ``sha256:…`` of the file's bytes.
+        lines: dotted field path below ``inputs`` and ``outputs`` → 1-based line, for messages of later stages.
     """
 
     id: str
@@ -193,6 +196,11 @@ class ToolContract(Value):
     metadata: Mapping[str, Any] = {}
     origin: Origin
     digest: str
+    lines: Mapping[str, int] = {}
+
+    def where(self, field: str) -> Origin:
+        """Return the place of a field, such as ``inputs.properties.head``, or of its nearest written parent."""
+        return _nearest(self.lines, field, self.origin)
 
 
 class Binding(Value):
@@ -330,12 +338,12 @@ class DriverSpec(Value):
     ingress: tuple[str, ...] = ()
     region: tuple[str, ...] = ("global",)
     policy_tags: tuple[str, ...] = ()
-    sandbox: SandboxRules = Field(default={}, validate_default=True)
-    limits: Limits = Field(default={}, validate_default=True)
+    sandbox: SandboxRules = SandboxRules()
+    limits: Limits = Limits()
     bindings: tuple[Binding, ...]
     prompts: tuple[PromptDecl, ...] = ()
     resources: tuple[ResourceDecl, ...] = ()
-    connection: ConnectionOptions = Field(default={}, validate_default=True)
+    connection: ConnectionOptions = ConnectionOptions()
     secrets: tuple[Secret, ...] = ()
     auth: Mapping[str, Any] = {}
     cost_override: Mapping[str, Any] = {}
@@ -349,9 +357,14 @@ class DriverSpec(Value):
 
     def where(self, field: str) -> Origin:
         """Return the place of a field, such as ``sandbox.fs.read[0]``, or of its nearest written parent."""
-        path = field
-        while path:
-            if path in self.lines:
-                return Origin(file=self.file, line=self.lines[path])
-            path = path[: path.rindex("[")] if path.endswith("]") and "[" in path else path.rpartition(".")[0]
-        return Origin(file=self.file, line=1)
+        return _nearest(self.lines, field, Origin(file=self.file, line=1))
+
+
+def _nearest(lines: Mapping[str, int], field: str, whole: Origin) -> Origin:
+    """Return the place of a field or of its nearest parent that is written, else of the whole file."""
+    path = field
+    while path:
+        if path in lines:
+            return Origin(file=whole.file, line=lines[path])
+        path = path[: path.rindex("[")] if path.endswith("]") and "[" in path else path.rpartition(".")[0]
+    return whole

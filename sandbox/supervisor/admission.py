@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import anyio
@@ -21,7 +21,7 @@ from sandbox.transport.peer import ServerPeer
 from sandbox.transport.stderr import StderrTail
 from sandbox.vet.bind import bind
 from sandbox.vet.contracts import fit
-from sandbox.vet.model import Exposure, ServerSurface
+from sandbox.vet.model import Exposure, Fitting, ServerSurface
 from sandbox.vet.surface import collect
 
 CLIENT_INFO: Final = {"name": "mcp-sandbox", "version": __version__}
@@ -30,6 +30,9 @@ CLIENT_INFO: Final = {"name": "mcp-sandbox", "version": __version__}
 CLIENT_CAPABILITIES: Final[Mapping[str, Any]] = {}
 """What the server is told that its client can do; the peer adds roots, answered from the plan. Sampling and
 elicitation are not offered."""
+
+ADMIT_UNDECIDED: Final = "unsafe_admit_undecided"
+"""Name of the operator's switch (``[[unsafe]]`` of a policy file) that admits what cannot be decided."""
 
 
 @dataclass(slots=True)
@@ -81,13 +84,18 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
         raise await _explained(fault, instance, stderr) from None
     except ServerFault as fault:
         raise await _explained(fault, instance, stderr) from None
-    exposure = _vetted(spec, surface, scope, options)  # 5
+    exposure = _vetted(spec, plan, surface, scope, options)  # 5
     return LiveServer(spec, plan, instance, peer, exposure, scope, stderr, options)
 
 
-def _vetted(spec: DriverSpec, surface: ServerSurface, scope: Scope, options: Options) -> Exposure:
+def _fitting(plan: SandboxPlan, options: Options) -> Fitting:
+    """Return how strictly to judge: undecided contracts are admitted only when the operator's policy says so."""
+    return replace(options.fitting, unsafe_admit_undecided=ADMIT_UNDECIDED in plan.unsafe)
+
+
+def _vetted(spec: DriverSpec, plan: SandboxPlan, surface: ServerSurface, scope: Scope, options: Options) -> Exposure:
     try:
-        exposure = fit(bind(spec, surface, options.names), scope, options.fitting)
+        exposure = fit(bind(spec, surface, options.names), scope, _fitting(plan, options))
         for vet in options.vets:
             exposure = vet(spec, surface, exposure, scope)
     except SandboxError as error:

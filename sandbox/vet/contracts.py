@@ -1,45 +1,59 @@
-"""Every bound tool must provably fit its contract, or the server is refused at registration (S0-69).
+"""Every bound tool must provably fit its contract and be readable as it stands, or the server is refused (S0-69).
 
-:mod:`sandbox.vet.directions` decides one tool; here all of them are asked and everything that blocks is said at once.
+:mod:`sandbox.vet.judgement` looks at the tools; here everything that blocks is said at once, and what only informs is
+recorded. Findings about structure and hidden text block, findings about meaning inform: see
+:mod:`sandbox.vet.hazards`.
 """
 
 from __future__ import annotations
 
-import time
+from collections import Counter
+from typing import Final
 
 from sandbox.errors import VetRefused
 from sandbox.events import Scope
-from sandbox.vet.containment import Options
-from sandbox.vet.directions import Fit, fits
-from sandbox.vet.findings import blocking
+from sandbox.vet.directions import Fit
+from sandbox.vet.judgement import Judgement, judge, readable
 from sandbox.vet.model import Exposure, Fitting
+
+MAX_RECORDED: Final = 64
+"""Findings that one record lists; a server with more is refused or badly made, and the rest is counted."""
 
 
 def fit(exposure: Exposure, scope: Scope, policy: Fitting | None = None) -> Exposure:
-    """Return the exposure when every bound tool provably fits its contract.
+    """Return the exposure when every bound tool provably fits its contract and nothing that is exposed hides text.
 
     Raises:
         VetRefused: ``VET-004``, a tool does not fit, or it cannot be decided; every one is named with its
-            counterexample and the mend.
+            counterexample and the mend. ``VET-150``, all fit, and a definition holds a hazard that blocks.
     """
-    admit = (policy or Fitting()).unsafe_admit_undecided
-    options = Options(clock=time.monotonic)
-    found = [
-        side
-        for tool in exposure.tools.values()
-        for side in fits(tool.binding, tool.server_definition, options=options, unsafe_accept_undecided=admit)
-    ]
-    blocked = blocking(finding for side in found for finding in side.findings)
+    found = judge(exposure, policy)
+    _record_hazards(found, scope)
+    blocked = found.blocking
     if blocked:
-        raise VetRefused("VET-004", "\n".join(str(finding) for finding in blocked))
+        misfit = any(finding.severity == "block" for side in _sides(found) for finding in side.findings)
+        raise VetRefused("VET-004" if misfit else "VET-150", "\n".join(str(finding) for finding in blocked))
+    sides = _sides(found)
     scope.fact(
         "vet.fit",
-        proved=_count(found, "proved"),
-        at_call_time=sorted(side.tool for side in found if side.status == "at call time"),
-        unsafe_undecided=sorted(f"{side.tool} {side.side}" for side in found if side.status == "undecided"),
+        proved=sum(side.status == "proved" for side in sides),
+        at_call_time=sorted(side.tool for side in sides if side.status == "at call time"),
+        unsafe_undecided=sorted(f"{side.tool} {side.side}" for side in sides if side.status == "undecided"),
     )
-    return exposure
+    return readable(exposure)
 
 
-def _count(found: list[Fit], status: str) -> int:
-    return sum(side.status == status for side in found)
+def _sides(found: Judgement) -> list[Fit]:
+    return [side for tool in found.tools for side in (tool.inputs, tool.outputs)]
+
+
+def _record_hazards(found: Judgement, scope: Scope) -> None:
+    """Record hazards by id and place; their messages quote the server and are not kept."""
+    hazards = [*(finding for tool in found.tools for finding in tool.hazards), *found.others]
+    if hazards:
+        scope.fact(
+            "vet.hazards",
+            found=dict(Counter(finding.id for finding in hazards)),
+            blocking=sum(finding.severity == "block" for finding in hazards),
+            places=[f"{finding.id} {finding.place[:200]}" for finding in hazards[:MAX_RECORDED]],
+        )

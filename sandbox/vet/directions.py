@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from sandbox.policy.hiding import hide
 from sandbox.spec.extract import segments
-from sandbox.spec.model import Binding
+from sandbox.spec.model import Binding, Origin
 from sandbox.vet.bind import exposed_inputs
 from sandbox.vet.containment import Answer, No, Options, Unknown, Yes, contained, inhabited, shown
 from sandbox.vet.findings import Finding, Severity
@@ -104,7 +104,9 @@ def check_inputs(
         f"`{binding.contract.id}` accepts `{shown(witness)}`; `{binding.tool_name}` refuses it: "
         f"{_in_callers_words(answer, binding)}"
     )
-    return report.refuted("VET-101", message, _mend_inputs(answer, binding, offered), witness)
+    refused = _refused_member(answer, offered)
+    place = binding.contract.where(_field(binding, refused))
+    return report.refuted("VET-101", message, _mend_inputs(answer, binding, offered), witness, place)
 
 
 def _clash(binding: Binding, exposed: Mapping[str, Any], options: Options) -> tuple[str, str] | None:
@@ -158,9 +160,16 @@ def _mend_inputs(answer: No, binding: Binding, offered: Mapping[str, Any]) -> st
     drop = f"drop it with `schema_narrowing.drop_inputs: [{key}]`"
     known = offered.get("inputSchema", {}).get("properties", {})
     if refused in known:
-        return f"narrow `{key}` in the contract's `inputs`, or {drop}"
+        rename = f"send it as another argument with `argument_mapping: {{{key}: …}}`"
+        return f"narrow `{key}` in the contract's `inputs`, {drop}, or {rename}"
     near = difflib.get_close_matches(refused, known, n=1, cutoff=0.3)
     return f"rename it with `argument_mapping: {{{key}: {near[0] if near else '…'}}}`, or {drop}"
+
+
+def _field(binding: Binding, argument: str | None) -> str:
+    """Return the contract's field that an argument comes from, as a dotted path."""
+    back = {name: key for key, name in binding.argument_mapping.items()}
+    return f"inputs.properties.{back.get(argument, argument)}" if argument else "inputs"
 
 
 def _refused_member(answer: No, offered: Mapping[str, Any]) -> str | None:
@@ -240,13 +249,24 @@ class _Report:
     side: Side
     undecided: Severity
 
-    def _fit(self, status: Status, severity: Severity, id_: str, message: str, mend: str, witness: Any = None) -> Fit:
-        place = str(self.binding.origin if id_ in {"VET-103", "VET-104"} else self.binding.contract.origin)
-        finding = Finding(id_, severity, self.binding.tool_name, place, message, mend)
+    def _fit(
+        self,
+        status: Status,
+        severity: Severity,
+        id_: str,
+        message: str,
+        mend: str,
+        witness: Any = None,
+        place: Origin | None = None,
+    ) -> Fit:
+        if place is None:
+            of_driver = id_ in {"VET-103", "VET-104"}
+            place = self.binding.origin if of_driver else self.binding.contract.where(self.side)
+        finding = Finding(id_, severity, self.binding.tool_name, str(place), message, mend)
         return Fit(self.binding.tool_name, self.side, status, (finding,), witness)
 
-    def refuted(self, id_: str, message: str, mend: str, witness: Any) -> Fit:
-        return self._fit("refuted", "block", id_, message, mend, witness)
+    def refuted(self, id_: str, message: str, mend: str, witness: Any, place: Origin | None = None) -> Fit:
+        return self._fit("refuted", "block", id_, message, mend, witness, place)
 
     def blocked(self, id_: str, message: str, mend: str) -> Fit:
         return self._fit("refuted", "block", id_, message, mend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,9 +41,15 @@ class ServerSurface:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What to do with tools whose fit to their contract cannot be decided. The default refuses them."""
+    """How strictly a server is judged, and beside which others.
+
+    Attributes:
+        unsafe_admit_undecided: admit tools whose fit to their contract cannot be decided; the default refuses them.
+        neighbours: exposed tool names of every other loaded server, by driver id.
+    """
 
     unsafe_admit_undecided: bool = False
+    neighbours: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ HAZARDS: Final[tuple[Hazard, ...]] = (
 )
 """Every hazard, by id."""
 
+OF_TEXT: Final[tuple[Hazard, ...]] = tuple(
+    hazard for hazard in HAZARDS if hazard.id in {"VET-201", "VET-202", "VET-204", "VET-206", "VET-211"}
+)
+"""Hazards of what is not a tool: prompts and resources have texts, and neither schemas nor grammar for names."""
+
 
 def inspect(subject: Subject) -> tuple[Finding, ...]:
     """Return everything that the hazards find in one tool.
@@ -39,7 +44,13 @@ def inspect(subject: Subject) -> tuple[Finding, ...]:
     large = tuple(TooLarge().check(subject))
     if any("nests" in finding.message for finding in large):
         return large
-    return tuple(finding for hazard in HAZARDS for finding in hazard.check(subject))
+    looked = HAZARDS if subject.kind == "tools" else OF_TEXT
+    return tuple(finding for hazard in looked for finding in hazard.check(subject))
 
 
-__all__ = ["HAZARDS", "Hazard", "Subject", "inspect", "visible"]
+def collisions(subject: Subject) -> tuple[Finding, ...]:
+    """Return what makes an exposed name mistakable for another loaded server's."""
+    return tuple(MistakableName().check(subject))
+
+
+__all__ = ["HAZARDS", "OF_TEXT", "Hazard", "Subject", "collisions", "inspect", "visible"]

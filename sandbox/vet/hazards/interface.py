@@ -37,11 +37,13 @@ class Subject:
         definition: the tool's object in ``tools/list``.
         others: names of tools by server, of every other loaded server; this server's other tools under ``""``.
         mutates: what the contract says the tool changes; ``None`` when there is no contract.
+        kind: list of the server that it stands in: ``tools``, ``prompts``, ``resources`` or ``templates``.
     """
 
     definition: Mapping[str, Any]
     others: Mapping[str, Collection[str]] = field(default_factory=dict)
     mutates: Sequence[str] | None = None
+    kind: str = "tools"
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class Subject:
     def finding(self, hazard: Hazard, place: str, message: str, severity: Severity | None = None) -> Finding:
         """Return a finding of a hazard at a place of this tool."""
         shown = ascii(self.name[:80])[1:-1]
-        where = f"tools/{shown}/{place}" if place else f"tools/{shown}"
+        where = f"{self.kind}/{shown}/{place}" if place else f"{self.kind}/{shown}"
         return Finding(hazard.id, severity or hazard.severity, self.name, where, message, hazard.mend)
 
 
