@@ -46,6 +46,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         (
             Command("check", "check", "report every problem of a driver folder at once"),
             Command("plan", "plan", "show what the server will be able to do, and why"),
+            Command("policy", "policy", "test and explain the rules that decide calls; print their schema"),
             Command("lock", "lock", "pin what a driver installs, with hashes of the whole dependency tree"),
         ),
     ),

@@ -15,8 +15,9 @@ from sandbox import jsontext
 from sandbox.cli import options
 from sandbox.cli.bench import Bench, bench, run_async
 from sandbox.cli.evidence import trail
-from sandbox.cli.pipeline import caller_of, load_rules, serving_of
+from sandbox.cli.pipeline import caller_of, serving_of
 from sandbox.cli.progress import person
+from sandbox.cli.rules import load_rules
 from sandbox.cli.run import add_serving_options, until_signalled
 from sandbox.errors import ServerFault, UsageError
 from sandbox.events import Recorder

@@ -6,14 +6,13 @@ import argparse
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from sandbox.cli import options
-from sandbox.errors import PolicyError, UsageError
+from sandbox.cli.report import line_of, say
+from sandbox.cli.rules import load_rules
+from sandbox.errors import PolicyError
 from sandbox.policy.cedar import PolicySet
 from sandbox.policy.schema import check
-from sandbox.resources import shipped
 from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
 from sandbox.serve.decide import CedarDecider
 from sandbox.serve.guard import ContextInjector, ToolGuard, UriGuard
@@ -40,27 +39,9 @@ def caller_of(arguments: argparse.Namespace) -> Caller:
     return Caller(TenantContext(TenantId(arguments.tenant), arguments.user, source="flags"))
 
 
-def load_rules(folder: Path | None) -> PolicySet:
-    """Return the operator's Cedar rules: ``--rules``, else ``rules/`` of this person, else the shipped starter set.
-
-    Raises:
-        PolicyError: a rule is not valid.
-        UsageError: ``CLI-014``, the named folder has no rules; ``CLI-011``, a file of it cannot be read.
-    """
-    own = folder or options.CONFIG / "rules"
-    files = sorted(own.glob("*.cedar")) if own.is_dir() else []
-    if folder is not None and not files:
-        raise UsageError("CLI-014", f"{folder} holds no *.cedar file", "name a folder with rules")
-    chosen = files or [shipped("policies", "starter.cedar")]
-    return PolicySet.load((str(path), _text(path)) for path in chosen)
-
-
-def _text(path: Path) -> str:
-    data = options.read_file(path)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError("CLI-011", f"{path} is not UTF-8 at byte {error.start + 1}", "save it as UTF-8") from None
+def tell_operator(line: str) -> None:
+    """Say on stderr which rule denied; the client reads only what was refused."""
+    say(line_of(line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +64,7 @@ def serving_of(live: LiveServer, rules: PolicySet, secrets: Mapping[str, str]) -
     """
     uris = uri_rules(live)
     host = HostTree((mount.target, mount.source) for mount in live.plan.mounts)
-    decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe)
+    decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe, tell=tell_operator)
     _refuse_typos(rules, decider)
 
     def equip(bound: BoundTool) -> BoundTool:
@@ -94,7 +75,7 @@ def serving_of(live: LiveServer, rules: PolicySet, secrets: Mapping[str, str]) -
 
     limiter = RateLimiter(Buckets(Rate(RUN_RATE, RUN_BURST)), Gate(), time.monotonic)
     cleaner = ResultCleaner(uris, Redactor(secrets))
-    pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner), equip)
+    pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner, live.instance.during), equip)
     return Serving(pipeline, decider, UriGuard(uris, host), cleaner)
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.errors import PolicyError, Problem
+from sandbox.errors import CallRefused, PolicyError, Problem
 from sandbox.policy.cedar import Decision, PolicySet
 from sandbox.policy.request import (
     ACTIONS,
@@ -60,6 +60,9 @@ _PLAIN: Final[Mapping[str, Any]] = {
 
 FindDriver = Callable[[str], DriverFacts | None]
 FindTool = Callable[[str, str], ToolFacts | None]
+FindFacts = Callable[[ToolFacts, Mapping[str, Any]], Mapping[str, Any]]
+"""Returns what steps 6 and 7 of a call make of its arguments (``arguments``, ``paths``, ``hosts``, ``schemes``), or
+raises CallRefused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,13 @@ def run_cases(policy: PolicySet, cases: tuple[Case, ...]) -> Report:
     return Report(results, tuple(rule.id for rule in policy.rules if rule.id not in decided))
 
 
-def read_cases(parsed: Any, file: str, driver: FindDriver, tool: FindTool) -> tuple[Case, ...]:
+def _no_facts(_tool: ToolFacts, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+def read_cases(
+    parsed: Any, file: str, driver: FindDriver, tool: FindTool, facts: FindFacts = _no_facts
+) -> tuple[Case, ...]:
     """Return the cases of a parsed YAML document.
 
     Args:
@@ -121,6 +130,7 @@ def read_cases(parsed: Any, file: str, driver: FindDriver, tool: FindTool) -> tu
         file: its name for messages.
         driver: finds a loaded driver by id.
         tool: finds an exposed tool by driver id and name.
+        facts: finds what a call's arguments say beside themselves; what a case's ``context`` names stands above it.
 
     Raises:
         PolicyError: ``POL-010``, every case that is not of the form above or names something that is not loaded.
@@ -132,7 +142,7 @@ def read_cases(parsed: Any, file: str, driver: FindDriver, tool: FindTool) -> tu
     problems: list[Problem] = []
     for index, item in enumerate(parsed["cases"]):
         try:
-            cases.append(_case({**defaults, **_mapping(item, "the case")}, driver, tool))
+            cases.append(_case({**defaults, **_mapping(item, "the case")}, driver, tool, facts))
         except _Wrong as error:
             problems.append(_problem(file, f"cases[{index}]", str(error)))
     if problems:
@@ -154,7 +164,7 @@ def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _case(item: Mapping[str, Any], driver: FindDriver, tool: FindTool) -> Case:
+def _case(item: Mapping[str, Any], driver: FindDriver, tool: FindTool, facts: FindFacts) -> Case:
     unknown = item.keys() - _CASE_KEYS
     if unknown:
         raise _Wrong(f"unknown key `{min(unknown)}`")
@@ -166,12 +176,22 @@ def _case(item: Mapping[str, Any], driver: FindDriver, tool: FindTool) -> Case:
         raise _Wrong(f"`action` is none of {', '.join(ACTIONS)}")
     target = _target(_mapping(item.get("resource"), "`resource`"), driver, tool)
     context = {**_PLAIN, **_mapping(item.get("context") or {}, "`context`")}
-    if action == CALL:
-        context["arguments"] = dict(_mapping(item.get("arguments") or {}, "`arguments`"))
+    if action == CALL and isinstance(target, ToolFacts):
+        context = {**context, **_call_facts(item, target, facts)}
     elif isinstance(target, ResourceFacts):
         context.setdefault("uri", {"text": target.uri, "scheme": target.uri.partition(":")[0], "host": "", "path": ""})
     request = Request(_principal(_mapping(item.get("principal"), "`principal`")), action, target, context)
     return Case(str(item.get("name") or f"{action} {target.uid[1]}"), request, expect, str(item.get("rule") or ""))
+
+
+def _call_facts(item: Mapping[str, Any], tool: ToolFacts, facts: FindFacts) -> dict[str, Any]:
+    arguments = dict(_mapping(item.get("arguments") or {}, "`arguments`"))
+    try:
+        found = facts(tool, arguments)
+    except CallRefused as refusal:
+        raise _Wrong(f"policy is not asked: {refusal}") from None
+    said = item.get("context") or {}
+    return {"arguments": arguments, **{name: value for name, value in found.items() if name not in said}}
 
 
 def _principal(item: Mapping[str, Any]) -> Principal:

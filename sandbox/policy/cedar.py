@@ -122,6 +122,14 @@ class Decision:
             kept["errors"] = [{"rule": fault.rule, "kind": fault.kind} for fault in self.errors]
         return kept
 
+    def why(self) -> str:
+        """Return the rules that decided, with place and reason, in one line: for the operator and nobody else."""
+        if self.basis == "none":
+            return "no rule permits it"
+        named = [f"{ground.id} ({ground.place}) {ground.effect}s it: {ground.reason}" for ground in self.grounds]
+        failed = [f"{fault.rule or 'the request'} errs ({fault.kind})" for fault in self.errors]
+        return "; ".join(failed if self.basis == "error" else named)
+
     def refusal(self, what: str) -> CallRefused:
         """Return the error that a client sees: what was refused, and the same for every basis.
 

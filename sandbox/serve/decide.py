@@ -7,8 +7,9 @@ Everything that rules can know of a driver and its tools comes from reviewed fil
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sandbox.errors import CallRefused
 from sandbox.policy.cedar import Decision, PolicySet
@@ -16,9 +17,14 @@ from sandbox.policy.request import DriverFacts, Principal, PromptFacts, Request,
 from sandbox.serve.calls import Caller
 from sandbox.serve.guard import facts_of
 from sandbox.serve.paths import Checked
-from sandbox.spec.model import DriverSpec
+from sandbox.spec.model import Binding, DriverSpec
+from sandbox.tenant import TenantId
 from sandbox.vet.bind import exposed_inputs
 from sandbox.vet.model import ExposedTool, Exposure
+
+MAX_COUNTED: Final = 100_000
+"""Pairs of tenant and target whose calls are counted. Targets are declared by drivers, so only tenants can be many;
+beyond it a count is unknown, and a rule that looks at it denies."""
 
 
 class Denied(CallRefused):
@@ -47,6 +53,7 @@ class CedarDecider:
         exposure: what is exposed of it.
         unsafe: the plan's weakenings, which rules may look at.
         clock: Unix time, seconds.
+        tell: told each denial with the rule behind it, in one line for the operator; never shown to a client.
 
     Attributes:
         driver: what rules can know of the driver.
@@ -60,8 +67,11 @@ class CedarDecider:
         exposure: Exposure,
         unsafe: tuple[str, ...] = (),
         clock: Callable[[], float] = time.time,
+        tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._policy = policy
+        self._tell = tell
+        self._calls = Calls()
         self.driver = driver_facts(spec, unsafe)
         self.tools = {name: tool_facts(tool, self.driver) for name, tool in exposure.tools.items()}
         self._clock = clock
@@ -84,11 +94,41 @@ class CedarDecider:
     def _decide(
         self, caller: Caller, action: str, target: Target, context: Mapping[str, Any], what: str
     ) -> Sequence[str]:
-        facts = {**context, "now": self._clock(), "client": {"name": caller.client}}
+        calls = self._calls.next(caller.tenant.tenant, action, _counted(target))
+        facts = {**context, "now": self._clock(), "client": {"name": caller.client}, **calls}
         decision = self._policy.decide(Request(Principal.of(caller.tenant), action, target, facts))
         if not decision.allowed:
+            who = f"{caller.tenant.tenant}/{caller.tenant.user}"
+            self._tell(f"denied {action} of {what} for {who}: {decision.why()}")
             raise Denied(decision.refusal(what), decision)
         return decision.rules
+
+
+class Calls:
+    """How many requests of an action came before, for rules that count (``context.calls``).
+
+    Every request that reaches a decision counts, denied ones too: who is refused cannot try for nothing.
+    """
+
+    def __init__(self, most: int = MAX_COUNTED) -> None:
+        self._most = most
+        self._seen: Counter[tuple[TenantId, str, str]] = Counter()
+
+    def next(self, tenant: TenantId, action: str, target: str) -> dict[str, dict[str, int]]:
+        """Return the fact ``calls`` of a request, and count it; empty when there is no room to count."""
+        keys = ((tenant, action, target), (tenant, action, ""))
+        if len(self._seen) + 2 > self._most and not all(key in self._seen for key in keys):
+            return {}
+        before = [self._seen[key] for key in keys]
+        self._seen.update(keys)
+        return {"calls": {"target": before[0], "tenant": before[1]}}
+
+
+def _counted(target: Target) -> str:
+    """Return what a target is counted as: a resource by its template, so that URIs cannot be without number."""
+    if isinstance(target, ResourceFacts):
+        return f"template {target.template}"
+    return target.uid[1]
 
 
 def driver_facts(spec: DriverSpec, unsafe: tuple[str, ...] = ()) -> DriverFacts:
@@ -108,16 +148,21 @@ def driver_facts(spec: DriverSpec, unsafe: tuple[str, ...] = ()) -> DriverFacts:
 
 def tool_facts(tool: ExposedTool, driver: DriverFacts) -> ToolFacts:
     """Return what rules can know of an exposed tool, under its contract's id whatever name it is exposed by."""
-    contract = tool.binding.contract
+    return binding_facts(tool.binding, driver)
+
+
+def binding_facts(binding: Binding, driver: DriverFacts) -> ToolFacts:
+    """Return what rules can know of a bound tool; its server need not run for it."""
+    contract = binding.contract
     return ToolFacts(
         driver=driver,
         name=contract.id,
-        server_name=tool.server_name,
+        server_name=binding.tool_name,
         tags=contract.tags,
         risk=contract.risk_level,
         mutates=contract.mutates,
         idempotent=contract.idempotent,
         approval=contract.approval,
         cost_class=contract.cost_class,
-        inputs=exposed_inputs(tool.binding),
+        inputs=exposed_inputs(binding),
     )
