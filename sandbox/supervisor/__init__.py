@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sandbox.spec.model import DriverSpec
     from sandbox.supervisor.admission import LiveServer
 
-__all__ = ["Options", "open_server"]
+__all__ = ["Options", "open_server", "tear_down"]
 
 
 @contextlib.asynccontextmanager
@@ -78,10 +78,10 @@ async def open_server(
         yield await admission.admit(instance, spec, plan, scope, chosen)  # 2-5, then 6
     finally:
         with anyio.CancelScope(shield=True):  # 7
-            await _tear_down(instance, scope, chosen.grace)
+            await tear_down(instance, scope, chosen.grace)
 
 
-async def _tear_down(instance: Instance, scope: Scope, grace: float) -> None:
+async def tear_down(instance: Instance, scope: Scope, grace: float) -> None:
     """Step 7: figures first, then the container, then the record of both."""
     usage: dict[str, Any] = {}
     with contextlib.suppress(SandboxError), anyio.move_on_after(1):

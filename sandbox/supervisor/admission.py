@@ -65,6 +65,33 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
         ServerFault: it did not speak MCP; the message has how it ended and the end of its stderr.
         VetRefused: it does not fit its contracts.
     """
+    peer, surface, stderr = await meet(instance, spec, plan, scope, options)  # 2-4
+    exposure = _vetted(spec, plan, surface, scope, options)  # 5
+    return LiveServer(spec, plan, instance, peer, exposure, scope, stderr, options)
+
+
+async def meet(
+    instance: Instance,
+    spec: DriverSpec,
+    plan: SandboxPlan,
+    scope: Scope,
+    options: Options,
+    *,
+    everything: bool = False,
+) -> tuple[ServerPeer, ServerSurface, StderrTail]:
+    """Return a started server's peer and what it offers, unvetted (steps 2 to 4).
+
+    Args:
+        instance: just started.
+        spec: the driver.
+        plan: made from it.
+        scope: where facts are recorded.
+        options: of the opening.
+        everything: also ask for prompts and resources that the driver does not declare.
+
+    Raises:
+        ServerFault: it did not speak MCP; the message has how it ended and the end of its stderr.
+    """
     stderr = StderrTail(options.on_stderr)
     assert instance.stream is not None  # noqa: S101 - plans other than stdio are refused by derive
     channel = await attach(instance.stream, stderr)  # 2
@@ -78,14 +105,12 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
             scope=scope,
             roots=_roots(plan),
         )
-        surface = await collect(peer, spec, peer.client_capabilities)  # 4
+        return peer, await collect(peer, spec, peer.client_capabilities, everything=everything), stderr  # 4
     except RemoteError as error:
         fault = ServerFault(error.id, error.message, "read its stderr, and see what it needs to start")
         raise await _explained(fault, instance, stderr) from None
     except ServerFault as fault:
         raise await _explained(fault, instance, stderr) from None
-    exposure = _vetted(spec, plan, surface, scope, options)  # 5
-    return LiveServer(spec, plan, instance, peer, exposure, scope, stderr, options)
 
 
 def _fitting(plan: SandboxPlan, options: Options) -> Fitting:

@@ -37,11 +37,13 @@ class Peer(Protocol):
         """Return every item of one ``*/list``, following every page."""
 
 
-async def collect(peer: Peer, spec: DriverSpec, client_capabilities: Mapping[str, Any]) -> ServerSurface:
+async def collect(
+    peer: Peer, spec: DriverSpec, client_capabilities: Mapping[str, Any], *, everything: bool = False
+) -> ServerSurface:
     """Return the surface of a connected server.
 
     Prompts and resources are asked for only when the driver declares some: what is not declared is not exposed, and
-    asking would start code that nobody needs.
+    asking would start code that nobody needs. ``everything`` asks anyway, for whoever writes the driver.
 
     Raises:
         ServerFault: ``VET-002``, a list holds something that is not a named object, or a name twice.
@@ -50,9 +52,9 @@ async def collect(peer: Peer, spec: DriverSpec, client_capabilities: Mapping[str
     prompts: Mapping[str, Mapping[str, Any]] = {}
     resources: Sequence[Mapping[str, Any]] = ()
     templates: Sequence[Mapping[str, Any]] = ()
-    if spec.prompts and "prompts" in peer.capabilities:
+    if (spec.prompts or everything) and "prompts" in peer.capabilities:
         prompts = _by_name(await peer.list_all("prompts/list"), "prompts/list")
-    if spec.resources and "resources" in peer.capabilities:
+    if (spec.resources or everything) and "resources" in peer.capabilities:
         resources = await peer.list_all("resources/list")
         templates = await peer.list_all("resources/templates/list")
     return ServerSurface(
