@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A frozen value, made by keywords; the loader has checked what it is made from (:mod:`sandbox.spec.fields`).
 
     A ``msgspec.Struct``: its classes cost nothing to define, which every start pays, and a value that was written as
@@ -28,7 +28,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return msgspec.structs.replace(self, **update)
 
 
-class Origin(Value):
+class Origin(Value, kw_only=True):
     """Where a value stands: file as the user gave it, 1-based line (0: the whole file)."""
 
     file: str
@@ -54,7 +54,7 @@ def secret_slug(value: str) -> str | None:
 
 
 # --- server (AIP-32 §server)
-class BinaryServer(Value, tag="binary"):
+class BinaryServer(Value, kw_only=True, tag="binary"):
     """A program on the host, copied into an image layer; or, with ``install``, one that the install step provides.
 
     Attributes:
@@ -64,6 +64,7 @@ class BinaryServer(Value, tag="binary"):
         endpoint: URL path on that port, such as ``/mcp``; empty for ``stdio``.
     """
 
+    kind: Literal["binary"]
     path: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -71,9 +72,10 @@ class BinaryServer(Value, tag="binary"):
     endpoint: str = ""
 
 
-class NpmServer(Value, tag="npm"):
+class NpmServer(Value, kw_only=True, tag="npm"):
     """A package of the npm registry, optionally ``name@version``; its ``bin`` is run. Other fields as in ``binary``."""
 
+    kind: Literal["npm"]
     package: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -81,9 +83,10 @@ class NpmServer(Value, tag="npm"):
     endpoint: str = ""
 
 
-class DockerServer(Value, tag="docker"):
+class DockerServer(Value, kw_only=True, tag="docker"):
     """A container image; ``args`` replace its command. Other fields as in ``binary``."""
 
+    kind: Literal["docker"]
     image: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
@@ -91,9 +94,10 @@ class DockerServer(Value, tag="docker"):
     endpoint: str = ""
 
 
-class RemoteServer(Value, tag="remote"):
+class RemoteServer(Value, kw_only=True, tag="remote"):
     """A server that somebody else runs, reached through the egress broker."""
 
+    kind: Literal["remote"]
     url: str
     auth: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = {}
@@ -103,7 +107,7 @@ Server: TypeAlias = BinaryServer | NpmServer | DockerServer | RemoteServer
 
 
 # --- sandbox and limits
-class FsGrant(Value):
+class FsGrant(Value, kw_only=True):
     """One directory or file that the server may see.
 
     Attributes:
@@ -115,7 +119,7 @@ class FsGrant(Value):
     at: str
 
 
-class FsRules(Value):
+class FsRules(Value, kw_only=True):
     """AIP-29 ``sandbox.fs``: ``read`` and ``write`` grant, ``deny`` takes away below a grant.
 
     ``deny`` holds host paths, absolute or ``~/…``, each meant with everything below it; without glob characters.
@@ -126,21 +130,21 @@ class FsRules(Value):
     deny: tuple[str, ...] = ()
 
 
-class ExecRules(Value):
+class ExecRules(Value, kw_only=True):
     """AIP-29 ``sandbox.exec``: whether the server may start further programs, and which."""
 
     allow: bool = True
     spawn: tuple[str, ...] = ()
 
 
-class EnvRules(Value):
+class EnvRules(Value, kw_only=True):
     """AIP-29 ``sandbox.env``: names passed from the host, and fixed values."""
 
     passed: tuple[str, ...] = ()
     fixed: Mapping[str, str] = {}
 
 
-class SandboxRules(Value):
+class SandboxRules(Value, kw_only=True):
     """The ``sandbox`` block. ``runtime`` names an OCI runtime (``runc``, ``runsc``); empty is the engine's default."""
 
     fs: FsRules = FsRules()
@@ -150,7 +154,7 @@ class SandboxRules(Value):
     trust_host_ca: bool = False
 
 
-class Limits(Value):
+class Limits(Value, kw_only=True):
     """What the driver asks for; ``None`` takes the default. Sizes in bytes, times in seconds."""
 
     memory_bytes: int | None = None
@@ -164,7 +168,7 @@ class Limits(Value):
 
 
 # --- contracts
-class ToolContract(Value):
+class ToolContract(Value, kw_only=True):
     """A TOOL.md (AIP-14): what is exposed to callers.
 
     Attributes:
@@ -203,7 +207,7 @@ class ToolContract(Value):
         return _nearest(self.lines, field, self.origin)
 
 
-class Binding(Value):
+class Binding(Value, kw_only=True):
     """One ``implements[]`` entry with its contract loaded.
 
     Attributes:
@@ -228,7 +232,7 @@ class Binding(Value):
     origin: Origin
 
 
-class PromptDecl(Value):
+class PromptDecl(Value, kw_only=True):
     """One declared prompt."""
 
     name: str
@@ -237,7 +241,7 @@ class PromptDecl(Value):
     skill_ref: str = ""
 
 
-class ResourceDecl(Value):
+class ResourceDecl(Value, kw_only=True):
     """One declared resource template (RFC 6570)."""
 
     uri_template: str
@@ -246,7 +250,7 @@ class ResourceDecl(Value):
     ref_kind_id: str = ""
 
 
-class InstallStep(Value):
+class InstallStep(Value, kw_only=True):
     """One ``install[]`` entry (AIP-29 §install): ``method`` and its parameters.
 
     AIP-29 lists alternatives in order of preference; only methods that this supervisor carries out are here.
@@ -262,7 +266,7 @@ class InstallStep(Value):
     origin: Origin
 
 
-class VersionCheck(Value):
+class VersionCheck(Value, kw_only=True):
     """AIP-30 ``version_check``: run ``cmd`` in the sandbox, take group 1 of ``parse``, hold it against ``range``.
 
     ``sandbox.spec.versions.accepts`` holds an output against it.
@@ -282,7 +286,7 @@ class VersionCheck(Value):
     of_server: bool = False
 
 
-class ConnectionOptions(Value):
+class ConnectionOptions(Value, kw_only=True):
     """AIP-32 ``connection_options``; time in milliseconds."""
 
     timeout_ms: int = 60_000
@@ -290,7 +294,7 @@ class ConnectionOptions(Value):
     keepalive: bool = False
 
 
-class Secret(Value):
+class Secret(Value, kw_only=True):
     """One slug of SECRETS.md (AIP-19); never a value.
 
     Attributes:
@@ -309,7 +313,7 @@ class Secret(Value):
     origin: Origin
 
 
-class DriverSpec(Value):
+class DriverSpec(Value, kw_only=True):
     """A driver folder, whole.
 
     Attributes:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from sandbox.errors import Problem
 from sandbox.spec.frontmatter import FrontMatterError, parse
 from sandbox.spec.load import check_folder
-from sandbox.spec.model import DriverSpec
+from sandbox.spec.model import DriverSpec, Origin
 from tests.unit.spec.folders import DRIVER, SECRET, TOOL, front, write
 
 RICH: dict[str, Any] = {
@@ -207,7 +208,7 @@ def test_any_change_of_the_bytes_is_refused_with_its_place_or_loads(data: st.Dat
 # --- typos ------------------------------------------------------------------------------------------------------------
 def granted(spec: DriverSpec) -> tuple[Any, ...]:
     """Return everything a driver asks to be allowed, limited to or bound to."""
-    bindings = [binding.model_dump(exclude={"origin"}) for binding in spec.bindings]
+    bindings = [msgspec.to_builtins(binding.model_copy(update={"origin": Origin(file="")})) for binding in spec.bindings]
     return (
         spec.server, spec.transport, spec.egress, spec.ingress, spec.sandbox, spec.limits, spec.connection, spec.region,
         spec.policy_tags, spec.requires, spec.resources, spec.secrets, spec.protocol_version, bindings,
