@@ -27,7 +27,7 @@ def lock(version: str = "1.0.0", **parts: object) -> Lock:
         "pins": {"npm": {"name": "a", "version": "1", "packages": packages}},
         "argv": ("/usr/bin/node", "/app/a.js"),
         "layers": {"linux/amd64": (LockedLayer("sha256:" + "1" * 64, 10, "npm"),)},
-        "others": {"pins": {"tools": {"x": 1}}},
+        "others": {"pins": {"version": 1, "surfaces": {}}},
     }
     return Lock(**{**values, **parts})
 
