@@ -43,7 +43,9 @@ def private_folder(path: Path) -> Path:
         raise unavailable("AUD-001", f"the audit folder {path} cannot be used: {error.strerror or error}") from None
     if not path.is_dir() or path.is_symlink():
         raise unavailable("AUD-001", f"the audit folder {path} is not a folder")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    if status.st_uid != os.geteuid():
+        raise unavailable("AUD-001", f"the audit folder {path} belongs to uid {status.st_uid}, not to {os.geteuid()}")
+    if status.st_mode & 0o022:
         raise unavailable("AUD-001", f"the audit folder {path} can be written by others; set its mode to 0700")
     if status.st_mode & 0o077:
         path.chmod(FOLDER_MODE)

@@ -12,6 +12,8 @@ import json
 from dataclasses import asdict
 
 from sandbox.cli.progress import finished, person
+from sandbox.errors import UsageError
+from sandbox.launch.images import recipe
 from sandbox.launch.images.host import build_all, host_images, image_status
 from sandbox.launch.images.progress import Progress
 from sandbox.launch.images.recipe import DEFAULT_IMAGES
@@ -23,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("action", choices=("list", "build", "relock"), nargs="?", default="list")
     parser.add_argument("names", nargs="*", metavar="NAME", help="recipes below images/ (default: all)")
+    parser.add_argument(
+        "--base", default="", metavar="IMAGE", help="build: run apt in this Debian image, on hosts without apt"
+    )
     parser.add_argument("--record", action="store_true", help="maintainers: write the locks into the checkout")
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
@@ -30,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """List, build or relock."""
     names = tuple(arguments.names) or EVERY
+    _known(names)
     if arguments.action != "list":
         progress = person()
         try:
@@ -46,10 +52,18 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _known(names: tuple[str, ...]) -> None:
+    """Refuse a name that is none of a shipped recipe."""
+    known = recipe.names()
+    for name in names:
+        if name not in known:
+            raise UsageError("CLI-017", f"there is no image {name[:64]!r}", f"use one of {', '.join(known)}")
+
+
 def _make(arguments: argparse.Namespace, names: tuple[str, ...], progress: Progress) -> None:
     images = host_images(progress)
     if arguments.action == "build":
-        build_all(names, progress)
+        build_all(names, progress, arguments.base)
     else:
         for name in names:
             _, changes = images.relock(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -97,7 +98,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         metavar="AT=PATH",
         help="mount PATH where the driver declares AT, such as --root /workspace=~/project",
     )
-    parser.add_argument("--memory", type=int, metavar="MB", help="give at most this much memory, in MiB")
+    parser.add_argument("--memory", type=mebibytes, metavar="SIZE", help="give at most this much: 256, 256M or 1G")
     parser.add_argument("--runtime", default="", help="use this OCI runtime; refused when the engine does not have it")
     parser.add_argument(
         "--policy", type=path, metavar="FILE", help="operator's ceiling (default: the shipped one, or policy.toml)"
@@ -124,6 +125,18 @@ def roots(pairs: list[str]) -> dict[str, str]:
             raise UsageError("CLI-010", f"--root {pair!r} is not AT=PATH", "write --root /workspace=/path/to/folder")
         found[at] = str(Path(path).expanduser().absolute())
     return found
+
+
+def mebibytes(text: str) -> int:
+    """Return a size as MiB: a number of them, or one with the suffix ``M`` or ``G``.
+
+    Raises:
+        UsageError: ``CLI-002``, it is none.
+    """
+    found = re.fullmatch(r"([0-9]{1,9})(?:([MG])(?:i?B)?)?", text)
+    if found is None:
+        raise UsageError("CLI-002", f"{text[:32]!r} is no size", "write a number of MiB, such as 256, 256M or 1G")
+    return int(found[1]) * (1024 if found[2] == "G" else 1)
 
 
 def memory_bytes(megabytes: int | None) -> int | None:

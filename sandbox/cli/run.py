@@ -61,8 +61,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 async def _serve(arguments: argparse.Namespace, recorder: Recorder) -> int:
     channel = await serve_stdio()
+    return await until_signalled(functools.partial(_served, arguments, recorder, channel))
+
+
+async def _served(arguments: argparse.Namespace, recorder: Recorder, channel: Channel) -> int:
     async with bench(arguments, recorder, quiet_progress()) as ready:
-        return await until_signalled(functools.partial(_session, arguments, ready, channel))
+        return await _session(arguments, ready, channel)
 
 
 async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:

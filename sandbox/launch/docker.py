@@ -385,10 +385,13 @@ def _ended(state: Mapping[str, Any], stream: socket.socket | None) -> ServerFaul
     """Return the fault of a server that ended before it was read back, with its last words."""
     code = int(state.get("ExitCode") or 0)
     words = failure.shorten(_last_words(stream).decode("utf-8", "replace"))
+    killed = bool(state.get("OOMKilled"))
+    how = "was killed for memory" if killed else f"ended with status {code}"
+    mend = "run it outside the sandbox once; 126 and 127 mean that its program could not be executed"
     return ServerFault(
         "LAUNCH-041",
-        f"the server ended with status {code} before it was ready" + (f"; it wrote: {words}" if words else ""),
-        "run it outside the sandbox once; 126 and 127 mean that its program could not be executed",
+        f"the server {how} before it was ready" + (f"; it wrote: {words}" if words else ""),
+        "raise `limits.memory_mb`" if killed else mend,
     )
 
 

@@ -184,6 +184,8 @@ def _kind(real: str) -> tuple[Literal["dir", "file", "other"], bool]:
         mode = os.lstat(real).st_mode
     except OSError:
         return "other", False
+    if stat.S_ISLNK(mode):  # resolving stopped at a link that leads to itself
+        return "other", False
     if stat.S_ISDIR(mode):
         return "dir", True
     return ("file" if stat.S_ISREG(mode) else "other"), True

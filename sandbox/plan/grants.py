@@ -116,6 +116,10 @@ def _source(draft: Draft, grant: Grant, facts: PathFacts) -> bool:
     # 2. mountable roots
     _within_roots(draft, grant, facts)
     # 3. forbidden places, as written and after links
+    if facts.real == "/":  # above all of them, which one line says
+        mend = "grant the folder below it that is needed"
+        _refuse(draft, grant, "PLAN-025", "the whole host is never mounted", facts.asked, "folders below it", mend)
+        return False
     for path in dict.fromkeys((facts.real, asked)):
         _never(draft, grant, path)
     # 4. engines

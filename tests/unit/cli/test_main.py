@@ -6,7 +6,8 @@ import importlib
 
 import pytest
 
-from sandbox.cli import GROUPS, main
+from sandbox.cli import GROUPS, main, options
+from sandbox.errors import UsageError
 
 COMMANDS = [command for _, commands in GROUPS for command in commands]
 
@@ -66,3 +67,23 @@ def test_a_malformed_root_is_refused(pair: str) -> None:
 
     with pytest.raises(UsageError, match="CLI-010"):
         roots([pair])
+
+
+@pytest.mark.parametrize(("text", "amount"), [("256", 256), ("256M", 256), ("256MiB", 256), ("1G", 1024)])
+def test_sizes_are_mebibytes_unless_they_say_otherwise(text: str, amount: int) -> None:
+    """A size is a number of MiB, or has the suffix that says what it is."""
+    assert amount == options.mebibytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1T", "M", "0x10", "1e9", "256 M"])
+def test_a_malformed_size_is_refused(text: str) -> None:
+    """What could be read in two ways is not read at all."""
+    with pytest.raises(UsageError, match="is no size"):
+        options.mebibytes(text)
+
+
+def test_an_unknown_image_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt image is the person's mistake, and no fault of the installation."""
+    assert main(["images", "list", "nosuch"]) == 2
+
+    assert "CLI-017" in capsys.readouterr().err
