@@ -13,8 +13,9 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.audit.files import Files, private_folder, unavailable
 from sandbox.audit.keys import Store, fresh_key, install_key, open_signer
@@ -24,6 +25,10 @@ from sandbox.audit.seal import seal_abandoned
 from sandbox.audit.tail import read_tail, segments
 from sandbox.errors import AuditUnavailable
 from sandbox.events import Fact
+
+if TYPE_CHECKING:
+    from sandbox.audit.telemetry.settings import Settings
+    from sandbox.audit.telemetry.sink import TelemetrySink
 
 SYNC_SECONDS: Final = 0.1
 """Longest time in which a record of durability ``kernel`` is not on the disk."""
@@ -57,10 +62,13 @@ class LedgerRecorder:
 
     Attributes:
         ledger: the stream that is written.
+        exported: spans of it go out, so that servers may be told of them.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.exported = False
+        self._telemetry: TelemetrySink | None = None
         self._stop = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="audit-keeper", daemon=True)
         self._keeper.start()
@@ -97,6 +105,28 @@ class LedgerRecorder:
         """Return a text without the secret values that are kept out of records, for other places that show it."""
         return str(self.ledger.redactor.text(text))
 
+    def export(self, chosen: Settings) -> None:
+        """Export what is recorded as telemetry too; what becomes of that is on record (``telemetry.state``).
+
+        Never raises for want of telemetry: the ledger is the evidence.
+        """
+        from sandbox.audit.telemetry.sink import TelemetrySink  # noqa: PLC0415 - only those who export pay for it
+
+        for problem in chosen.problems:
+            self._said({"state": "refused", "why": problem})
+        if not chosen.signals:
+            return
+        try:
+            self._telemetry = TelemetrySink(self.ledger.folder, self.ledger.stream, chosen, self._said)
+        except OSError as error:
+            self._said({"state": "failing", "why": f"the exporter cannot be started: {error.strerror}"})
+            return
+        self.exported = chosen.propagate
+
+    def _said(self, said: Mapping[str, Any]) -> None:
+        with contextlib.suppress(AuditUnavailable):  # it announces no effect, and the trail says itself that it ended
+            self.ledger.append({"name": "telemetry.state", "phase": "fact", "attrs": dict(said)})
+
     def change_key(self, key_store: Store = "file") -> str:
         """Make a new signing key, introduce it with the old one, put it in place, and return its public half.
 
@@ -129,6 +159,9 @@ class LedgerRecorder:
         Raises:
             AuditUnavailable: the end could not be written; what was recorded before is intact.
         """
+        if self._telemetry is not None and not self._telemetry.close():
+            self._said({"state": "left", "why": "what was left is still being sent; its end is not recorded"})
+        self._telemetry = None
         self._stop.set()
         self.ledger.dirty.set()
         if self._keeper.is_alive():

@@ -6,6 +6,8 @@ import ast
 import functools
 import json
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
@@ -27,6 +29,8 @@ def recorded() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "sandbox").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for name, phase in _handed_on(node):
+                found.setdefault(name, set()).add(phase)
             match node:
                 case ast.Call(func=ast.Attribute(attr=phase), args=[ast.Constant(value=str(name)), *_]) if (
                     phase in PHASES
@@ -42,6 +46,14 @@ def recorded() -> dict[str, set[str]]:
                 ):
                     found.setdefault(name, set()).add(phase)
     return found
+
+
+def _handed_on(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield name and phase where a scope's method and its first argument are arguments of another call."""
+    for first, second in pairwise(node.args) if isinstance(node, ast.Call) else ():
+        match first, second:
+            case ast.Attribute(attr=phase), ast.Constant(value=str(name)) if phase in PHASES and "." in name:
+                yield name, phase
 
 
 def documented() -> dict[str, set[str]]:
