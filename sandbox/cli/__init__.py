@@ -47,6 +47,10 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             Command("check", "check", "report every problem of a driver folder at once"),
             Command("plan", "plan", "show what the server will be able to do, and why"),
             Command("policy", "policy", "test and explain the rules that decide calls; print their schema"),
+            Command(
+                "vet", "vet", "prove that a server keeps its contracts, or show how it does not; for CI and review"
+            ),
+            Command("learn", "learn", "run a server with everything denied and propose what it needs, as a diff"),
             Command("lock", "lock", "pin what a driver installs, with hashes of the whole dependency tree"),
         ),
     ),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import importlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,13 +87,18 @@ async def engine() -> AsyncIterator[DockerBackend]:
             await backend.close()
 
 
-async def reviewed(arguments: argparse.Namespace, backend: DockerBackend, progress: Any = None) -> Any:
+async def reviewed(
+    arguments: argparse.Namespace, backend: DockerBackend, progress: Any = None, *, learning: bool = False
+) -> Any:
     """Load the driver, see to its image and derive its plan; the blocking part in a thread."""
     loop = asyncio.get_running_loop()
     asking = asyncio.create_task(backend.facts())
     try:
         wiring = await loop.run_in_executor(None, importlib.import_module, "sandbox.cli.wiring")
-        review = await loop.run_in_executor(None, wiring.review, arguments, backend.engine.socket_path, progress)
+        work = functools.partial(wiring.review, learning=learning)
+        review = await loop.run_in_executor(None, work, arguments, backend.engine.socket_path, progress)
+        if review.spec.server.kind == "remote":
+            return review.planned(EngineFacts("none", "", "", (), ""))
         return review.planned(await asking)
     finally:
         asking.cancel()
@@ -112,20 +118,20 @@ async def bench(
     """
     async with engine() as backend:
         scope = Scope(recorder, Trace.new(), tenant=getattr(arguments, "tenant", "local") or "local")
-        kept = prepared.load(arguments)
+        kept = None if learning else prepared.load(arguments)
         starting: asyncio.Task[Instance] | None = None
         if kept is not None:
             early = replace(scope, driver=kept.driver_id)
             early.fact("plan.reuse", digest=kept.digest(), image=kept.image_id)
             starting = asyncio.create_task(backend.launch(kept, early, {}))
         try:
-            review = await reviewed(arguments, backend, progress)
+            review = await reviewed(arguments, backend, progress, learning=learning)
             scope = replace(scope, driver=review.spec.id)
             review.record(scope)
             if starting is not None and kept is not None and kept.digest() != review.plan.digest():
                 await _undo(starting, scope)
                 starting = None
-            if kept is None or starting is None:
+            if (kept is None or starting is None) and not learning:
                 prepared.keep(arguments, review.plan, review.manifests)
             if review.plan.network.mode == "broker":
                 backend.use_network(_egress(backend, review.egress_image, recorder, learning=learning))
@@ -154,7 +160,12 @@ def _egress(backend: DockerBackend, image: str, recorder: Recorder, *, learning:
     clean = getattr(recorder, "redacted", str)  # what a server looks up may hold what it was given
     notices = Notices(lambda line: say(f"mcp-sandbox: {line_of(clean(line))}"))
     provider = EgressProvider(
-        backend.engine, backend.run_id, image=image, told=notices.fact, learning=learning, spare=0
+        backend.engine,
+        backend.run_id,
+        image=image,
+        told=_unheard if learning else notices.fact,  # a proposal says it all at the end
+        learning=learning,
+        spare=0,
     )
     provider.prepare()
     return provider
@@ -167,3 +178,7 @@ async def _undo(starting: asyncio.Task[Instance], scope: Scope) -> None:
     if not isinstance(outcome, BaseException):
         await outcome.stop(STOP_GRACE)
     scope.fact("plan.discard", reason="the review made another plan, or none")
+def _unheard(_name: str, _attributes: Mapping[str, Any]) -> None:
+    """Tell nobody."""
+
+

@@ -17,11 +17,13 @@ from sandbox.launch.images.host import ensure_image
 from sandbox.launch.images.progress import Progress
 from sandbox.launch.install.ensure import ensure_server_image
 from sandbox.launch.secrets import load_sources, resolve
+from sandbox.plan import baseline
 from sandbox.plan.derive import Overrides, derive
-from sandbox.plan.model import EngineFacts, HostFacts, SandboxPlan
+from sandbox.plan.model import EngineFacts, HostFacts, NetworkPlan, SandboxPlan
 from sandbox.plan.needs import needs
 from sandbox.policy.ceiling import load_ceiling
 from sandbox.policy.ceiling_values import Ceiling
+from sandbox.policy.destinations import HTTPS_PORT, EgressRule
 from sandbox.resources import shipped
 from sandbox.spec.load import load_driver
 from sandbox.spec.model import DriverSpec
@@ -43,6 +45,7 @@ class Review:
         manifests: files that it was made from.
         plan: set by :meth:`planned`.
         egress_image: image of holder and broker, when the driver has a network.
+        learning: the plan is for finding out what the server tries; everything will be refused.
     """
 
     spec: DriverSpec
@@ -51,6 +54,7 @@ class Review:
     overrides: Overrides
     plan: SandboxPlan
     egress_image: str = ""
+    learning: bool = False
 
     @property
     def manifests(self) -> tuple[str, ...]:
@@ -65,6 +69,8 @@ class Review:
         """
         self.host = replace(self.host, engine=engine)
         self.plan = derive(self.spec, self.ceiling, self.host, overrides=self.overrides)
+        if self.learning:
+            self.plan = for_learning(self.plan)
         return self
 
     def record(self, scope: Scope) -> None:
@@ -88,8 +94,27 @@ class Review:
         return resolve(slugs, self.spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
 
 
-def review(arguments: argparse.Namespace, socket_path: str, progress: Progress | None = None) -> Review:
+def for_learning(plan: SandboxPlan) -> SandboxPlan:
+    """Return a plan with a network in which a server can try things; its only rule names nobody (RFC 2606 §2)."""
+    if plan.network.mode == "broker":
+        return plan
+    seccomp_name = plan.seccomp.replace("nonet", "net")
+    network = NetworkPlan("broker", (EgressRule("learning.invalid", (HTTPS_PORT,), "tls", "mcp-sandbox learn"),))
+    fresh = replace(plan, network=network, seccomp=seccomp_name, seccomp_digest=profiles()[seccomp_name])
+    baseline.check(fresh)
+    return fresh
+
+
+def review(
+    arguments: argparse.Namespace, socket_path: str, progress: Progress | None = None, *, learning: bool = False
+) -> Review:
     """Read and check a driver and see to its image; blocking.
+
+    Args:
+        arguments: of the command.
+        socket_path: of the engine.
+        progress: who is told of long steps.
+        learning: whether the plan is for learning what the server tries.
 
     Raises:
         SandboxError: the driver, the ceiling or the image is not usable.
@@ -98,11 +123,12 @@ def review(arguments: argparse.Namespace, socket_path: str, progress: Progress |
     ceiling = load_policy(getattr(arguments, "policy", None))
     overrides = overrides_of(arguments)
     image = ensure_server_image(spec, progress, pull=ceiling.pull)
-    egress = ensure_image("egress", progress).id if spec.egress else ""
+    remote = spec.server.kind == "remote"
+    egress = ensure_image("egress", progress).id if (spec.egress and not remote) or learning else ""
     host = replace(
         local_facts(spec, overrides, socket_path, own_paths(arguments)), image=image, egress_available=bool(egress)
     )
-    return Review(spec, ceiling, host, overrides, _UNPLANNED, egress)
+    return Review(spec, ceiling, host, overrides, _UNPLANNED, egress, learning)
 
 
 def load_policy(path: Path | None) -> Ceiling:

@@ -57,6 +57,12 @@ def status_of(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def spare_it(box: Box) -> None:
+    """Let a server outlive its way out, so that it can be seen to reach nothing."""
+    assert box.instance._network is not None
+    box.instance._network.cancel()
+
+
 async def until(condition: Any, seconds: float = 60) -> None:
     """Wait until an awaitable condition holds."""
     async with asyncio.timeout(seconds):
@@ -164,6 +170,7 @@ async def test_a_broker_that_cannot_come_back_gives_the_sandbox_up(lab: Lab) -> 
     """When no new broker starts, nothing is served and the attachment says that it is lost."""
     async with lab.sandbox(*RULES, spare=0) as box:
         (broker,) = await containers(lab, box, "broker")
+        spare_it(box)
         box.attachment._provider._image = "mcp-sandbox/absent"
         await lab.engine.kill(broker, "KILL")
         async with asyncio.timeout(60):
@@ -180,6 +187,7 @@ async def test_a_killed_holder_leaves_no_way_out(lab: Lab) -> None:
     """The broker closes what it had of the namespace; nothing is reached and the attachment is lost."""
     async with lab.sandbox(*RULES, spare=0) as box:
         assert await box.value(HELLO)
+        spare_it(box)
         (holder,) = await containers(lab, box, "holder")
 
         await lab.engine.kill(holder, "KILL")
@@ -385,3 +393,22 @@ async def test_a_fact_that_cannot_be_recorded_ends_egress(lab: Lab) -> None:
 
     assert isinstance(error.__cause__, AuditUnavailable | None)
     assert error.id == "EGR-206"
+
+
+async def test_a_server_that_lost_its_way_out_is_ended_and_the_reason_is_the_platforms(lab: Lab) -> None:
+    """Nobody is left with a deaf server: it is killed, whoever waits is told why, and nothing of it remains."""
+    async with lab.backend() as (backend, provider):
+        box = await lab.launch(backend, RULES)
+        assert await box.value(HELLO)
+        (holder,) = await containers(lab, box, "holder")
+        await lab.engine.kill(holder, "KILL")
+        with pytest.raises(PlatformError, match="EGR-207"):
+            async with asyncio.timeout(60):
+                await box.instance.wait()
+        status = await box.instance.stop(0)
+        box.instance.stream.close()
+        left = await with_label(f"{LABEL_RUN}={provider.run_id}")
+
+    assert status.code == 137
+    assert [fact.attrs["error"] for fact in box.recorder.named("launch.lost")] == ["EGR-207"]
+    assert not [row for row in left if box.instance.id[:12] in row or holder[:12] in row]

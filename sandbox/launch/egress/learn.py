@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sandbox.errors import SpecError
-from sandbox.policy.destinations import HTTPS_PORT, is_literal, rule_text
-from sandbox.policy.hosts import parse_rule
+from sandbox.policy.destinations import HTTPS_PORT, covers, is_literal, match, rule_text
+from sandbox.policy.hosts import parse_rule, parse_rules
 
 
-def propose(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return entries of ``network.egress`` for what was tried, names first, each once.
+def propose(events: Iterable[Mapping[str, Any]], present: Iterable[str] = ()) -> list[str]:
+    """Return entries of ``network.egress`` for what was tried and is not allowed yet, names first, each once.
 
     Steps:
 
@@ -24,23 +24,25 @@ def propose(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
     Args:
         events: attributes of ``egress.dns`` and ``egress.connect`` facts.
+        present: entries that the driver has; what they allow is not proposed again.
     """
+    rules = parse_rules(present)
     ports: dict[str, set[int]] = {}
     asked: set[str] = set()
     for event in events:
-        if event.get("decision") != "deny":
-            continue
         name, port = str(event.get("host", "")), int(event.get("port") or 0)
-        # 1
-        if port and event.get("protocol", "tcp") == "tcp":
+        if "type" in event:
+            asked.add(name)  # while learning every name has an address, so that its port is seen
+        elif event.get("decision") == "deny" and port and event.get("protocol", "tcp") == "tcp":
+            # 1
             ports.setdefault(name, set()).add(port)
-        elif "type" in event:
-            asked.add(name)
     # 2
     for name in asked - set(ports):
-        ports[name] = {HTTPS_PORT}
+        if not any(covers(rule.host, name) for rule in rules):
+            ports[name] = {HTTPS_PORT}
     # 3
-    entries = [_entry(name, sorted(found)) for name, found in sorted(ports.items(), key=_order)]
+    fresh = {name: {port for port in found if match(rules, name, port) is None} for name, found in ports.items()}
+    entries = [_entry(name, sorted(found)) for name, found in sorted(fresh.items(), key=_order) if found]
     return [entry for entry in entries if _usable(entry)]
 
 

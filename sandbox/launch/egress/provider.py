@@ -42,6 +42,9 @@ IMAGE: Final = "mcp-sandbox/egress"
 MAX_CALLS: Final = 64
 """Calls in flight named in one fact; the rest is left to the times of the facts."""
 
+LINGER: Final = 0.25
+"""Seconds after its end in which a fact still carries a call: a refusal reaches the server before it reaches us."""
+
 RECOVERIES: Final = 5
 """Brokers that may die within one :data:`RECOVERY_WINDOW` before the sandboxes are given up."""
 
@@ -108,6 +111,7 @@ class EgressAttachment:
         self._plan = plan
         self._learning = learning
         self._calls: dict[str, int] = {}
+        self._ended: dict[str, float] = {}
 
     @contextlib.contextmanager
     def during(self, call: str) -> Iterator[None]:
@@ -119,6 +123,9 @@ class EgressAttachment:
             self._calls[call] -= 1
             if not self._calls[call]:
                 del self._calls[call]
+                self._ended[call] = asyncio.get_running_loop().time()
+                if len(self._ended) > MAX_CALLS:
+                    del self._ended[next(iter(self._ended))]
 
     def serves(self, instance: str) -> None:
         """Name the instance that has joined: facts from now on carry it."""
@@ -129,8 +136,10 @@ class EgressAttachment:
         return await asyncio.shield(self.lost)
 
     def calls(self) -> list[str]:
-        """Return the calls in flight, oldest first."""
-        return list(self._calls)[:MAX_CALLS]
+        """Return the calls in flight, oldest first, and those that ended a moment ago."""
+        now = asyncio.get_running_loop().time()
+        self._ended = {call: at for call, at in self._ended.items() if now - at <= LINGER}
+        return list({**self._calls, **self._ended})[:MAX_CALLS]
 
     async def close(self) -> None:
         """Detach the policy and remove the holder; idempotent."""
