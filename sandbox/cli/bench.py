@@ -19,13 +19,14 @@ import anyio
 
 from sandbox.cli import prepared
 from sandbox.cli.report import line_of, say
-from sandbox.errors import AuditUnavailable
+from sandbox.errors import AuditUnavailable, PlatformError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch import discover, owner
 from sandbox.launch.docker import DockerBackend
-from sandbox.launch.interface import Instance, NetworkProvider
+from sandbox.launch.interface import Backend, Instance, NetworkProvider
+from sandbox.launch.remote import RemoteBackend
 from sandbox.limits import STOP_GRACE
-from sandbox.plan.model import SandboxPlan
+from sandbox.plan.model import EngineFacts, SandboxPlan
 
 if TYPE_CHECKING:
     from sandbox.spec.model import DriverSpec
@@ -48,7 +49,7 @@ class Bench:
 
     spec: DriverSpec
     plan: SandboxPlan
-    backend: DockerBackend
+    backend: Backend
     scope: Scope
     secrets: dict[str, str]
     instance: Instance | None = None
@@ -74,10 +75,32 @@ def _in_callback(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
         loop.default_exception_handler(context)
 
 
+class _NoEngine(DockerBackend):
+    """Says that there is no engine when it is asked what one can do; a remote server needs none."""
+
+    def __init__(self, error: PlatformError) -> None:
+        super().__init__("", "")
+        self._error = error
+
+    async def facts(self) -> EngineFacts:
+        """Raise why there is no engine."""
+        raise self._error
+
+
 @asynccontextmanager
-async def engine() -> AsyncIterator[DockerBackend]:
-    """Open the container engine of this host for one run, and close it with everything that was started."""
-    found = await discover.connect(os.environ)
+async def engine(*, optional: bool = False) -> AsyncIterator[DockerBackend]:
+    """Open the container engine of this host for one run, and close it with everything that was started.
+
+    Args:
+        optional: without an engine say so only when its facts are needed.
+    """
+    try:
+        found = await discover.connect(os.environ)
+    except PlatformError as error:
+        if not optional:
+            raise
+        yield _NoEngine(error)
+        return
     backend = DockerBackend(found.socket_path, owner.new_run_id())
     backend.engine = found
     try:
@@ -102,6 +125,7 @@ async def reviewed(
         return review.planned(await asking)
     finally:
         asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -116,7 +140,7 @@ async def bench(
         progress: who is told of long steps.
         learning: refuse every destination and record it.
     """
-    async with engine() as backend:
+    async with engine(optional=True) as backend:
         scope = Scope(recorder, Trace.new(), tenant=getattr(arguments, "tenant", "local") or "local")
         kept = None if learning else prepared.load(arguments)
         starting: asyncio.Task[Instance] | None = None
@@ -144,7 +168,8 @@ async def bench(
         secrets = review.secrets()
         if secrets:
             getattr(recorder, "add_secrets", _keep_out)(*secrets.values())
-        yield Bench(review.spec, review.plan, backend, scope, secrets, instance)
+        chosen = RemoteBackend() if review.plan.server_kind == "remote" else backend
+        yield Bench(review.spec, review.plan, chosen, scope, secrets, instance)
 
 
 def _keep_out(*_values: str) -> None:
@@ -171,6 +196,10 @@ def _egress(backend: DockerBackend, image: str, recorder: Recorder, *, learning:
     return provider
 
 
+def _unheard(_name: str, _attributes: Mapping[str, Any]) -> None:
+    """Tell nobody."""
+
+
 async def _undo(starting: asyncio.Task[Instance], scope: Scope) -> None:
     """Remove what was begun with a plan that is not the reviewed one, or that nobody needs any more."""
     starting.cancel()
@@ -178,7 +207,3 @@ async def _undo(starting: asyncio.Task[Instance], scope: Scope) -> None:
     if not isinstance(outcome, BaseException):
         await outcome.stop(STOP_GRACE)
     scope.fact("plan.discard", reason="the review made another plan, or none")
-def _unheard(_name: str, _attributes: Mapping[str, Any]) -> None:
-    """Tell nobody."""
-
-

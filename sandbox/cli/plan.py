@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 async def _plan(arguments: argparse.Namespace) -> int:
-    async with engine() as backend:
+    async with engine(optional=True) as backend:
         plan = (await reviewed(arguments, backend, person())).plan
     if arguments.json:
         print(json.dumps(plan.to_json(), indent=1))

@@ -88,7 +88,7 @@ class Review:
 
     def secrets(self) -> dict[str, str]:
         """Return slug → value of the plan's secret variables."""
-        slugs = [entry.secret for entry in self.plan.env if entry.secret]
+        slugs = [entry.secret for entry in (*self.plan.env, *self.plan.headers) if entry.secret]
         if not slugs:
             return {}
         return resolve(slugs, self.spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
@@ -126,7 +126,10 @@ def review(
     remote = spec.server.kind == "remote"
     egress = ensure_image("egress", progress).id if (spec.egress and not remote) or learning else ""
     host = replace(
-        local_facts(spec, overrides, socket_path, own_paths(arguments)), image=image, egress_available=bool(egress)
+        local_facts(spec, overrides, socket_path, own_paths(arguments)),
+        image=image,
+        egress_available=bool(egress),
+        remote_available=remote,
     )
     return Review(spec, ceiling, host, overrides, _UNPLANNED, egress, learning)
 

@@ -106,6 +106,8 @@ def _masked(plan: SandboxPlan) -> bool:
 
 
 def _network(plan: SandboxPlan) -> bool:
+    if plan.network.mode == "remote":
+        return False
     if plan.network.mode == "none":
         return not plan.network.rules and plan.seccomp.startswith("nonet")
     return bool(plan.network.rules)
@@ -164,6 +166,50 @@ def check(plan: SandboxPlan) -> None:
         PlanRefused: ``PLAN-1nn``, the first rule that does not hold.
     """
     for id_, promise, holds in RULES:
+        if not holds(plan):
+            mend = "report this: the driver is not at fault"
+            raise PlanRefused(id_, f"the derived plan breaks the baseline: {promise}", mend)
+
+
+def _nothing_runs(plan: SandboxPlan) -> bool:
+    local = (plan.image_id, plan.argv, plan.env, plan.mounts, plan.tmpfs, plan.user, plan.runtime, plan.seccomp)
+    return plan.server_kind == "remote" and not any(local) and plan.transport in {"http", "sse"}
+
+
+def _reachable(plan: SandboxPlan) -> bool:
+    plain = plan.remote_url.startswith("http://") and any(name.startswith("unsafe_plain_http:") for name in plan.unsafe)
+    return (
+        plan.network.mode == "remote" and bool(plan.network.rules) and (plan.remote_url.startswith("https://") or plain)
+    )
+
+
+def _fields(plan: SandboxPlan) -> bool:
+    names = [entry.name.lower() for entry in plan.headers]
+    return len(set(names)) == len(names) and not any(
+        "\n" in entry.value or "\r" in entry.value for entry in plan.headers
+    )
+
+
+REMOTE_RULES: Final[tuple[tuple[str, str, Callable[[SandboxPlan], bool]], ...]] = (
+    ("PLAN-106", "every bound is finite and above zero, and core dumps are off", _limits),
+    ("PLAN-115", "for a remote server nothing runs and nothing is mounted here", _nothing_runs),
+    (
+        "PLAN-116",
+        "a remote server is among its own destinations, over TLS unless the operator says otherwise",
+        _reachable,
+    ),
+    ("PLAN-117", "each header field is set once, on one line", _fields),
+)
+"""The rules of a plan without a container."""
+
+
+def check_remote(plan: SandboxPlan) -> None:
+    """Hold the finished plan of a remote server to every rule.
+
+    Raises:
+        PlanRefused: ``PLAN-1nn``.
+    """
+    for id_, promise, holds in REMOTE_RULES:
         if not holds(plan):
             mend = "report this: the driver is not at fault"
             raise PlanRefused(id_, f"the derived plan breaks the baseline: {promise}", mend)

@@ -28,7 +28,19 @@ View = tuple[str, bool] | None
 """What stands at a path inside: host path and whether it can be written; nothing of the host."""
 
 _LIMITS: Final = ("memory_bytes", "cpus", "pids", "nofile", "fsize_bytes", "lifetime", "core_bytes", "call_timeout")
-_EQUAL: Final = ("image_id", "argv", "workdir", "user", "runtime", "transport", "port", "remote_url", "hostname", "env")
+_EQUAL: Final = (
+    "image_id",
+    "argv",
+    "workdir",
+    "user",
+    "runtime",
+    "transport",
+    "port",
+    "remote_url",
+    "hostname",
+    "env",
+    "headers",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.plan import baseline, demands
+from sandbox.plan import baseline, demands, remote
 from sandbox.plan.bounds import bounds
 from sandbox.plan.draft import Draft, Overrides
 from sandbox.plan.environment import environment
 from sandbox.plan.grants import mounts
 from sandbox.plan.model import Mount, SandboxPlan
-from sandbox.plan.network import network
+from sandbox.plan.network import authorities, network
 
 if TYPE_CHECKING:
     from sandbox.plan.model import HostFacts, ImageFacts, LimitPlan, NetworkPlan, Tmpfs
@@ -39,7 +39,8 @@ def derive(
 
     Steps:
 
-    1. server kind, installation, transport and ingress are allowed and can be carried;
+    1. server kind, installation, transport and ingress are allowed and can be carried; a remote server goes on in
+       :mod:`sandbox.plan.remote`;
     2. the image is present, fixed, and starts a program without secrets in its arguments;
     3. the host has every control, the runtime and the system call profile;
     4. bounds lie within ceiling and host;
@@ -62,6 +63,8 @@ def derive(
     """
     draft = Draft(spec, ceiling, host, overrides or Overrides())
     demands.server(draft)  # 1
+    if spec.server.kind == "remote":
+        return remote.finish(draft)
     image = demands.image(draft)  # 2
     demands.controls(draft)  # 3
     runtime = demands.runtime(draft)
@@ -139,7 +142,7 @@ def _assemble(
         init=profile[2],
         transport=spec.transport,
         port=getattr(spec.server, "port", 0),
-        remote_url=getattr(spec.server, "url", ""),
+        authorities=authorities(draft) if destinations.mode != "none" else (),
         unsafe=tuple(draft.unsafe),
         reasons=tuple(draft.reasons),
     )

@@ -37,7 +37,7 @@ MAX_VALUE_BYTES: Final = 32 * 1024
 """One variable; the kernel's own bound of one string is 128 KiB (MAX_ARG_STRLEN)."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_SECRET: Final = re.compile(r"\$\{secrets\.([A-Za-z0-9_.\-]{1,128})\}")
+_SECRET: Final = re.compile(r"\$\{secrets\.([A-Za-z0-9_./\-]{1,128})\}")
 _SUBSTITUTION: Final = re.compile(r"\$\{[^}]*\}?")
 
 

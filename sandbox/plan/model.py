@@ -161,11 +161,23 @@ class EnvEntry:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """``none``: no interface but lo, nothing listens. ``broker``: what the egress broker serves, and nothing else."""
+    """``none``: no interface but lo, nothing listens. ``broker``: what the egress broker serves, and nothing else.
 
-    mode: Literal["none", "broker"] = "none"
+    ``remote``: there is no namespace; the supervisor itself dials the server, under the same rules and address floor.
+    """
+
+    mode: Literal["none", "broker", "remote"] = "none"
     rules: tuple[EgressRule, ...] = ()
     allowed_private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderEntry:
+    """A header field of requests to a remote server: a value, and after it a secret by its slug (``Bearer …``)."""
+
+    name: str
+    value: str = ""
+    secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +214,9 @@ class SandboxPlan:
         seccomp: name of the profile under ``policies/seccomp`` and its digest.
         argv: complete argument vector; the image's ENTRYPOINT and CMD are not used.
         transport: how bytes reach the server; ``port`` is its TCP port on loopback for ``http`` and ``sse``.
-        remote_url: only for ``kind: remote``; then there is no container.
+        remote_url: only for ``kind: remote``; then there is no container, and what concerns one is empty.
+        headers: sent to the origin of ``remote_url`` only.
+        authorities: PEM files of the operator's certificate authorities, trusted beside the host's.
         reasons: explanation of every field, not part of the digest.
     """
 
@@ -231,6 +245,8 @@ class SandboxPlan:
     transport: Literal["stdio", "sse", "http"] = "stdio"
     port: int = 0
     remote_url: str = ""
+    headers: tuple[HeaderEntry, ...] = ()
+    authorities: tuple[str, ...] = ()
     unsafe: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
 

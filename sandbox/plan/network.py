@@ -23,7 +23,8 @@ def network(draft: Draft) -> NetworkPlan:
         draft.because("network", "none", "the driver names no destination", draft.at("network.egress"))
         return NetworkPlan()
     # 2. enforceable
-    if not draft.host.egress_available:
+    remote = draft.spec.server.kind == "remote"
+    if not (draft.host.remote_available if remote else draft.host.egress_available):
         found = ", ".join(draft.spec.egress)
         mend = "empty network.egress, or run where the egress broker is available (see `mcp-sandbox doctor`)"
         message = "network access is not yet enforceable on this host"
@@ -45,7 +46,14 @@ def network(draft: Draft) -> NetworkPlan:
     private = tuple(entry.value for entry in draft.ceiling.private)
     for entry in draft.ceiling.private:
         draft.because("network.allowed_private", entry.value, entry.reason, entry.source)
-    return NetworkPlan("broker", tuple(rules), private)
+    return NetworkPlan("remote" if remote else "broker", tuple(rules), private)
+
+
+def authorities(draft: Draft) -> tuple[str, ...]:
+    """Return the operator's certificate authorities, for whoever verifies servers on a driver's behalf."""
+    for entry in draft.ceiling.authorities:
+        draft.because("authorities", entry.value, entry.reason, entry.source)
+    return tuple(entry.value for entry in draft.ceiling.authorities)
 
 
 def _covered(draft: Draft, field: str, text: str, rule: EgressRule) -> bool:

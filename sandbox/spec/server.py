@@ -47,6 +47,9 @@ _OUR_HEADERS: Final = frozenset(
 )
 """Headers that the transport itself sets; a driver that set them could smuggle requests."""
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31} (?=\$\{secrets\.)")
+"""What may stand before a secret in a header: the name of an authentication scheme (RFC 9110 §11.4)."""
+
 _CREDENTIAL_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key|password", re.IGNORECASE)
 
 
@@ -126,9 +129,19 @@ def _remote(source: Source, block: RemoteBlock, inventory: Inventory) -> RemoteS
     headers: dict[str, str] = {}
     for name, value in block.headers.items():
         place = join("server.headers", name)
-        checked = value_of(source, place, value, inventory)
+        scheme = _SCHEME.match(value)
+        before = scheme[0] if scheme else ""
+        checked = value_of(source, place, value.removeprefix(before), inventory)
         if _header(source, place, name, value) and checked is not None:
-            headers[name] = checked
+            headers[name] = before + checked
+    if block.url.startswith("http:"):
+        source.warn(
+            "SPEC-097",
+            "server.url",
+            "calls and credentials would be sent in the clear; refused unless the operator allows it for this host",
+            allowed="https",
+            mend="write the https address",
+        )
     return RemoteServer(kind="remote", url=block.url, auth=block.auth, headers=headers)
 
 

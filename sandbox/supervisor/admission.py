@@ -15,7 +15,7 @@ from sandbox.launch.interface import ExitStatus, Instance
 from sandbox.plan.model import SandboxPlan
 from sandbox.spec.model import DriverSpec
 from sandbox.supervisor.options import Options
-from sandbox.transport.attached import attach
+from sandbox.supervisor.reaching import reach
 from sandbox.transport.outcomes import RemoteError
 from sandbox.transport.peer import ServerPeer
 from sandbox.transport.stderr import StderrTail
@@ -93,8 +93,7 @@ async def meet(
         ServerFault: it did not speak MCP; the message has how it ended and the end of its stderr.
     """
     stderr = StderrTail(options.on_stderr)
-    assert instance.stream is not None  # noqa: S101 - plans other than stdio are refused by derive
-    channel = await attach(instance.stream, stderr)  # 2
+    channel = await reach(instance, plan, scope, stderr)  # 2
     try:
         peer = await ServerPeer.connect(  # 3
             channel,

@@ -257,6 +257,11 @@ class ServerPeer:
             await self.request("logging/setLevel", {"level": level}, timeout=timeout)
         self._log_level = level
 
+    def record_in(self, scope: Scope) -> None:
+        """Record in another scope from now on: the instance has been given to a tenant."""
+        self._scope = scope
+        self._unasked.record_in(scope)
+
     # --- listeners and the end -----------------------------------------------------------------------------------
     def add_listener(self, listener: PeerListener) -> None:
         """Tell ``listener`` what the server does on its own, from now on."""
@@ -309,6 +314,14 @@ class ServerPeer:
             return
         self._exchange.fail(error.answer_id, error.as_server_fault())
         self._unasked.drop(error.id, str(error.message))
+
+    def request_failed(self, request_id: RequestId, error: SandboxError) -> None:
+        """End one request whose answer will not come, while the server lives on (HTTP)."""
+        self._exchange.fail(request_id, error)
+
+    def request_waits(self, request_id: RequestId) -> bool:
+        """Return whether a request still waits for its answer."""
+        return self._pending.has(request_id)
 
     def input_ended(self) -> None:
         """Take note that nothing can be answered any more."""

@@ -191,9 +191,9 @@ async def set_level(ctx, params):
     return types.EmptyResult()
 
 
-async def main():
-    """Serve stdio."""
-    server = Server(
+def build():
+    """Return the server."""
+    return Server(
         "peer",
         version="1",
         instructions="Be kind.",
@@ -210,6 +210,11 @@ async def main():
         on_completion=complete,
         on_set_logging_level=set_level,
     )
+
+
+async def main():
+    """Serve stdio."""
+    server = build()
     options = server.create_initialization_options(NotificationOptions(True, True, True))
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, options)

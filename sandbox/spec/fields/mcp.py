@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from sandbox.spec.fields.text import HttpsUrl, ImageReference, Line, NpmPackage, Plain, PlainWord, Word
+from sandbox.spec.fields.text import ImageReference, Line, NpmPackage, Plain, PlainWord, ServerUrl, Word
 from sandbox.spec.fields.universal import Milliseconds
 from sandbox.spec.shape import Closed
 
@@ -58,7 +58,7 @@ class RemoteBlock(Closed):
     """``kind: remote``; ``auth`` stands in AIP-32's signature only (T0-10), ``headers`` are ours."""
 
     kind: Literal["remote"]
-    url: HttpsUrl
+    url: ServerUrl
     auth: dict[str, Any] | None = None
     headers: dict[str, str] = Field(default_factory=dict)
 

@@ -140,8 +140,17 @@ def image_reference(text: str) -> str:
 
 def https_url(text: str) -> str:
     """Accept an https URL without credentials and fragment."""
+    return _url(text, ("https",))
+
+
+def server_url(text: str) -> str:
+    """Accept the URL of a remote server; plain http is for the operator to allow, host by host (PLAN-062)."""
+    return _url(text, ("https", "http"))
+
+
+def _url(text: str, schemes: tuple[str, ...]) -> str:
     parts = _split(text)
-    if parts is None or parts.scheme != "https" or not parts.hostname:
+    if parts is None or parts.scheme not in schemes or not parts.hostname:
         raise fault(
             "SPEC-075",
             "this is not an https URL",
@@ -200,5 +209,6 @@ PipPackage = Annotated[Line, AfterValidator(pip_package)]
 AptPackage = Annotated[Line, AfterValidator(apt_package)]
 ImageReference = Annotated[Line, AfterValidator(image_reference)]
 HttpsUrl = Annotated[Line, AfterValidator(https_url)]
+ServerUrl = Annotated[Line, AfterValidator(server_url)]
 Url = Word
 """A URL that is only kept, never fetched."""

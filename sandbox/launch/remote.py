@@ -1,0 +1,116 @@
+"""A :class:`~sandbox.launch.interface.Backend` for servers that somebody else runs: nothing is started here.
+
+What other backends do with a container, this one does with the connection: it is bounded by ``plan.limits.lifetime``,
+recorded, and ended by ``stop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
+
+from sandbox.errors import PlatformError
+from sandbox.events import Scope
+from sandbox.launch.interface import ExitStatus, Usage
+from sandbox.plan.model import EngineFacts, ImageFacts, SandboxPlan
+
+MAX_CALLS: Final = 64
+"""Calls in flight that one fact names."""
+
+_ENDED: Final = ExitStatus(0)
+
+
+class RemoteInstance:
+    """The use of one remote server; see :class:`~sandbox.launch.interface.Instance`.
+
+    Attributes:
+        secrets: slug → value, for header fields; never recorded.
+        hang_up: ends the connection within a grace, in seconds; set by whoever makes it.
+    """
+
+    stream: socket.socket | None = None
+
+    def __init__(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> None:
+        self.id = f"remote:{plan.driver_id}"
+        self.plan = plan
+        self.secrets = dict(secrets)
+        self.hang_up: Callable[[float], Awaitable[None]] | None = None
+        self._scope = scope
+        loop = asyncio.get_running_loop()
+        self._calls: list[str] = []
+        self._over: asyncio.Future[ExitStatus] = loop.create_future()
+        self._expiry = loop.call_later(plan.limits.lifetime, self._expire)
+
+    @contextlib.contextmanager
+    def during(self, call: str) -> Iterator[None]:
+        """Name a call that is in flight: connections that are made meanwhile are recorded with it."""
+        self._calls.append(call)
+        try:
+            yield
+        finally:
+            self._calls.remove(call)
+
+    def calls(self) -> list[str]:
+        """Return the calls in flight, oldest first, a bounded number of them."""
+        return self._calls[:MAX_CALLS]
+
+    async def wait(self) -> ExitStatus:
+        """Return when it was stopped or has expired."""
+        return await asyncio.shield(self._over)
+
+    async def usage(self) -> Usage:
+        """Return nothing: somebody else's machine is not measured."""
+        return Usage()
+
+    async def pause(self) -> None:
+        """Do nothing: there is nothing to freeze."""
+
+    async def unpause(self) -> None:
+        """Do nothing."""
+
+    async def stop(self, grace: float) -> ExitStatus:
+        """End the connection; idempotent."""
+        self._expiry.cancel()
+        hang_up, self.hang_up = self.hang_up, None
+        if hang_up is not None:
+            await hang_up(grace)
+        if not self._over.done():
+            self._over.set_result(_ENDED)
+        return _ENDED
+
+    def _expire(self) -> None:
+        self._scope.fact("launch.expired", container=self.id, lifetime=self.plan.limits.lifetime)
+        if not self._over.done():
+            self._over.set_result(_ENDED)
+
+
+class RemoteBackend:
+    """Uses remote servers."""
+
+    name = "remote"
+
+    async def facts(self) -> EngineFacts:
+        """Return what no engine can do."""
+        return EngineFacts("remote", "", "", (), "")
+
+    async def image(self, reference: str) -> ImageFacts | None:
+        """Return nothing: a remote server has no image."""
+        del reference
+
+    async def launch(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> RemoteInstance:
+        """Return the use of a server; nothing is dialled yet.
+
+        Raises:
+            PlatformError: ``LAUNCH-015``, the plan is one of a container.
+        """
+        if plan.server_kind != "remote":
+            message = f"the plan of {plan.driver_id} needs a container engine"
+            raise PlatformError("LAUNCH-015", message, "see `mcp-sandbox doctor`")
+        scope.fact("launch.remote", url=plan.remote_url.partition("?")[0], transport=plan.transport, plan=plan.digest())
+        return RemoteInstance(plan, scope, secrets)
+
+    async def close(self) -> None:
+        """Do nothing: every use is ended by its owner."""
