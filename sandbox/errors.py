@@ -12,6 +12,7 @@
     │   │   └── PlanProblems  the same, with every refusal at once
     │   ├── InstallRefused  what an install brings is not what the lock pins, or not safe to unpack
     │   ├── VetRefused      the live server does not fit its contract
+    │   │   └── VetProblems   the same, with every finding at once
     │   └── CallRefused     one call: method, tool, arguments, resource or policy
     ├── ServerFault         the untrusted server misbehaved (never raised for a platform failure)
     │   └── ServerTimeout   it did not answer within its deadline
@@ -163,6 +164,14 @@ class VetRefused(Refused):
     """The live server does not fit the contracts that its driver binds."""
 
     rpc_code = -31003
+
+
+class VetProblems(VetRefused):
+    """A server refused for one or more findings, all of them in ``problems``, each with the place in the driver."""
+
+    def __init__(self, id: str, problems: tuple[Problem, ...]) -> None:  # noqa: A002 - the public word for it
+        self.problems = problems
+        super().__init__(id, "\n".join(map(str, problems)))
 
 
 class CallRefused(Refused):

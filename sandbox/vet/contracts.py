@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from sandbox.errors import VetRefused
+from sandbox.errors import Problem, VetProblems
 from sandbox.events import Scope
 from sandbox.vet.directions import Fit
+from sandbox.vet.findings import Finding
 from sandbox.vet.judgement import Judgement, judge, readable
 from sandbox.vet.model import Exposure, Fitting
 
@@ -24,7 +25,7 @@ def fit(exposure: Exposure, scope: Scope, policy: Fitting | None = None) -> Expo
     """Return the exposure when every bound tool provably fits its contract and nothing that is exposed hides text.
 
     Raises:
-        VetRefused: ``VET-004``, a tool does not fit, or it cannot be decided; every one is named with its
+        VetProblems: ``VET-004``, a tool does not fit, or it cannot be decided; every one is named with its
             counterexample and the mend. ``VET-150``, all fit, and a definition holds a hazard that blocks.
     """
     found = judge(exposure, policy)
@@ -32,7 +33,7 @@ def fit(exposure: Exposure, scope: Scope, policy: Fitting | None = None) -> Expo
     blocked = found.blocking
     if blocked:
         misfit = any(finding.severity == "block" for side in _sides(found) for finding in side.findings)
-        raise VetRefused("VET-004" if misfit else "VET-150", "\n".join(str(finding) for finding in blocked))
+        raise VetProblems("VET-004" if misfit else "VET-150", tuple(map(_problem, blocked)))
     sides = _sides(found)
     scope.fact(
         "vet.fit",
@@ -45,6 +46,12 @@ def fit(exposure: Exposure, scope: Scope, policy: Fitting | None = None) -> Expo
 
 def _sides(found: Judgement) -> list[Fit]:
     return [side for tool in found.tools for side in (tool.inputs, tool.outputs)]
+
+
+def _problem(finding: Finding) -> Problem:
+    file, colon, line = finding.place.rpartition(":")
+    at = (file, int(line)) if colon and line.isdigit() else (finding.place, 0)
+    return Problem(finding.id, *at, field="", message=finding.message, mend=finding.mend)
 
 
 def _record_hazards(found: Judgement, scope: Scope) -> None:

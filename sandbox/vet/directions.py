@@ -207,6 +207,10 @@ def check_outputs(
     answer = contained(promised, demanded(path, narrowed_outputs(binding)), options=options)
     if not isinstance(answer, No):
         return report.answered(answer)
+    paths = existing(promised)
+    if path and paths and binding.result_extract not in paths:
+        message = f"`{binding.tool_name}` need not answer with `{binding.result_extract}`: {_shown_paths(paths)}"
+        return report.refuted("VET-103", message, _mend_extract(binding, paths), answer.witness)
     return report.refuted(
         "VET-102",
         f"`{binding.tool_name}` may answer `{shown(answer.witness)}`; `{binding.contract.id}` promises otherwise: "
@@ -233,12 +237,18 @@ def _absent(binding: Binding, promised: Any, path: tuple[str | int, ...], option
     if not path or not isinstance(contained(promised, {"not": demanded(path, True)}, options=options), Yes):
         return None
     paths = existing(promised)
+    message = f"`{binding.tool_name}` never answers with `{binding.result_extract}`: {_shown_paths(paths)}"
+    return message, _mend_extract(binding, paths)
+
+
+def _shown_paths(paths: list[str]) -> str:
     listed = ", ".join(f"`{one}`" for one in paths[:MAX_SHOWN_PATHS]) or "nothing below `$`"
+    return f"its outputSchema has {listed}"
+
+
+def _mend_extract(binding: Binding, paths: list[str]) -> str:
     near = closest(binding.result_extract, paths)
-    return (
-        f"`{binding.tool_name}` never answers with `{binding.result_extract}`; its outputSchema has {listed}",
-        f"set `result_extract` to {f'`{near}`' if near else 'one of these'} in DRIVER.md",
-    )
+    return f"set `result_extract` to {f'`{near}`' if near else 'one of these'} in DRIVER.md"
 
 
 @dataclass(frozen=True, slots=True)
