@@ -18,13 +18,23 @@ from urllib.parse import quote
 MAX_OPEN: Final = 100_000
 """Calls without outcome that are remembered; the oldest are forgotten, and their outcome has no client."""
 
+MAX_CELL: Final = 60
+"""Characters to which a column is padded; longer cells stand out."""
+
+HEADS: Final = ("time", "driver", "tenant", "record", "about", "said")
+
 _SAFE: Final = "/:@._-~"
 _STATUS: Final = {"ok": "success", "error": "error"}
 
 
-def call_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line for each call that ended or was refused, in the order of the records."""
-    intents: dict[str, dict[str, Any]] = {}
+def call_lines(records: Iterable[dict[str, Any]], intents: dict[str, dict[str, Any]] | None = None) -> Iterator[str]:
+    """Yield a line for each call that ended or was refused, in the order of the records.
+
+    Args:
+        records: oldest first.
+        intents: of calls whose outcome may come later; kept by whoever asks again with what follows.
+    """
+    intents = {} if intents is None else intents
     for record in records:
         name, phase, attrs = record.get("name"), record.get("phase"), record.get("attrs", {})
         if name == "call.forward" and phase == "intent":
@@ -43,13 +53,25 @@ def record_line(record: dict[str, Any]) -> str:
 
     Unlike the members of a parsed record the line cannot move the cursor: what is not printable is written out.
     """
+    return " ".join(record_cells(record)).rstrip()
+
+
+def record_cells(record: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of :func:`record_line`: time, driver, tenant, name, what it is about, what was said of it."""
     attrs = record.get("attrs")
     attrs = attrs if isinstance(attrs, dict) else {}
     about = next((attrs[key] for key in ("tool", "host", "uri", "method", "image", "stream") if attrs.get(key)), "")
     said = next((attrs[key] for key in ("decision", "status", "reason", "state") if attrs.get(key)), "")
     name = f"{record.get('name')}/{record.get('phase')}"
     parts = (record.get("time", ""), record.get("driver", "-"), record.get("tenant", "-"), name, about, said)
-    return " ".join(visible(part) for part in parts).rstrip()
+    return tuple(visible(part) for part in parts)
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return rows of :func:`record_cells` as an aligned table with its head; its widest cell decides on a column."""
+    whole = [HEADS, *rows]
+    widths = [min(max(map(len, column)), MAX_CELL) for column in zip(*whole, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in whole]
 
 
 def visible(value: object) -> str:

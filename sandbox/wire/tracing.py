@@ -1,8 +1,8 @@
 """W3C Trace Context in ``_meta``: what a client says of its trace, and what a server is told of ours.
 
-MCP carries ``traceparent`` and ``tracestate`` as bare keys of ``params._meta`` (SEP-414). They are taken strictly (W3C
-Trace Context, level 1, section 3): anything else is as if nothing was said. ``baggage`` is never read and never sent: it
-would carry one tenant's values to another's server.
+MCP carries ``traceparent`` and ``tracestate`` as bare keys of ``params._meta`` (SEP-414). They are taken strictly
+(W3C Trace Context, level 1, section 3): anything else is as if nothing was said. ``baggage`` is never read and never
+sent: it would carry one tenant's values to another's server.
 
 What goes up depends on whether this process exports spans. When it does, the server's parent is our own client span,
 below the caller's trace if there is one. When it does not, a span of ours would be a gap in the caller's trace, so its

@@ -70,7 +70,7 @@ def _answered(
     forwarded = (took - added) * 1000
     begins = max(start, min(begun, moment - forwarded))
     client = Span(
-        _named(server.attributes, str(attrs.get("mcp_tool_name") or "")),
+        _named(server.attributes, str(attrs.get("mcp_tool_name") or attrs.get("tool") or "")),
         "client",
         server.trace_id,
         tracing.upstream_span(server.span_id),
