@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from typing import Final
 
 import anyio
@@ -25,6 +26,9 @@ KILLED: Final = 137
 
 TERM_SHARE: Final = 0.5
 """Share of the grace after which SIGTERM follows the closed stdin (MCP, stdio shutdown: close, SIGTERM, SIGKILL)."""
+
+SAMPLE_SECONDS: Final = 30.0
+"""Between two samples of an instance's figures, where telemetry is exported; collectors ask once a minute."""
 
 PAUSE_ATTEMPTS: Final = 3
 """Times that a failed freeze is tried; runc has tried for two seconds each time."""
@@ -69,6 +73,8 @@ class DockerInstance:
         self._status = ExitStatus(-1)
         self._exit: asyncio.Task[ExitStatus | PlatformError] = asyncio.create_task(self._watch_exit())
         self._expiry: asyncio.Task[None] = asyncio.create_task(self._expire())
+        # Who exports wants to see figures while a server lives; the ledger alone has them at its end.
+        self._sampling = asyncio.create_task(self._sample()) if scope.exported else None
         self._network: asyncio.Task[None] | None = None
         if attachment is not None:
             attachment.serves(container)
@@ -97,7 +103,16 @@ class DockerInstance:
         Raises:
             PlatformError: the engine or the container is gone.
         """
-        return usage.from_stats(await self._engine.stats(self.id))
+        figures = usage.from_stats(await self._engine.stats(self.id))
+        if figures.memory_peak_bytes is None:  # cgroup version 2: the engine does not say
+            state = (await self._engine.inspect(self.id)).get("State") or {}
+            figures = replace(figures, memory_peak_bytes=usage.peak_of(int(state.get("Pid") or 0)))
+        return replace(figures, **self._carried())
+
+    def _carried(self) -> dict[str, int]:
+        if self._attachment is None:
+            return {}
+        return dict(zip(("bytes_up", "bytes_down"), self._attachment.carried, strict=True))
 
     async def pause(self) -> None:
         """Freeze every process of the instance.
@@ -139,7 +154,7 @@ class DockerInstance:
                 if not self._removed:
                     self._status = await self._end(grace)
                     self._removed = True
-                    self._scope.outcome("launch.stop", container=self.id, **_plain(self._status))
+                    self._scope.outcome("launch.stop", container=self.id, **_plain(self._status), **self._carried())
         return self._status
 
     async def _end(self, grace: float) -> ExitStatus:
@@ -203,6 +218,8 @@ class DockerInstance:
     async def _release(self) -> None:
         self._forget(self.id)
         self._expiry.cancel()
+        if self._sampling is not None:
+            self._sampling.cancel()
         if self._network is not None:
             self._network.cancel()
         if self._attachment is not None:
@@ -232,6 +249,16 @@ class DockerInstance:
         finally:
             with contextlib.suppress(PlatformError):  # it ended at this moment, or the engine is away
                 await self._engine.kill(self.id, "SIGKILL")
+
+    async def _sample(self) -> None:
+        """Record figures now and then, for metrics."""
+        scope = self._scope.within(instance=self.id)
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            with contextlib.suppress(
+                PlatformError, AuditUnavailable
+            ):  # it ended at this moment, or nothing is recorded
+                scope.fact("instance.usage", usage=asdict(await self.usage()))
 
     async def _expire(self) -> None:
         await asyncio.sleep(self.plan.limits.lifetime)

@@ -46,12 +46,20 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Resource figures of one instance; sizes in bytes, time in seconds; ``None`` where the engine does not say."""
+    """Resource figures of one instance; sizes in bytes, time in seconds; ``None`` where nobody says.
+
+    Attributes:
+        memory_peak_bytes: largest so far; with cgroup version 2 by the kernel's own file, where it can be read.
+        bytes_up: sent through the egress broker over connections that have ended; ``None`` without a network.
+        bytes_down: received likewise.
+    """
 
     memory_bytes: int | None = None
     memory_peak_bytes: int | None = None
     cpu_seconds: float | None = None
     pids: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
 
 
 class Instance(Protocol):
@@ -154,11 +162,13 @@ class NetworkAttachment(Protocol):
         network_mode: what the engine is told (``none``, ``container:<id>``).
         mounts: further read-only files the sandbox needs (``/etc/resolv.conf``), host path → path inside.
         env: variables set as a convenience only; nothing depends on them.
+        carried: bytes up and down of connections that have ended.
     """
 
     network_mode: str
     mounts: Mapping[str, str]
     env: Mapping[str, str]
+    carried: tuple[int, int]
 
     def serves(self, instance: str) -> None:
         """Name the instance that has joined, for the record."""

@@ -92,6 +92,7 @@ class EgressAttachment:
         env: none; no program needs to be told of a proxy.
         sandbox: what the broker calls this sandbox.
         lost: done when the way out is gone for good; the sandbox is to be ended.
+        carried: bytes up and down of connections that have ended.
     """
 
     mounts: Mapping[str, str] = MappingProxyType({})
@@ -110,6 +111,7 @@ class EgressAttachment:
         self._provider = provider
         self._plan = plan
         self._learning = learning
+        self.carried = (0, 0)
         self._calls: dict[str, int] = {}
         self._ended: dict[str, float] = {}
 
@@ -134,6 +136,11 @@ class EgressAttachment:
     async def until_lost(self) -> PlatformError:
         """Return why the way out is gone for good, once it is."""
         return await asyncio.shield(self.lost)
+
+    def count(self, attributes: Mapping[str, Any]) -> None:
+        """Add the bytes of a connection that has ended."""
+        up, down = self.carried
+        self.carried = (up + (attributes.get("bytes_up") or 0), down + (attributes.get("bytes_down") or 0))
 
     def calls(self) -> list[str]:
         """Return the calls in flight, oldest first, and those that ended a moment ago."""
@@ -456,7 +463,9 @@ class EgressProvider:
             self._intent(broker, attachment, event, calls)
         elif event["phase"] == "outcome":
             scope, _ = attachment.flows.pop(event["flow"], (attachment.scope, {}))
-            self._tell(attachment, scope.outcome, "egress.connect", evidence.connect_attributes(event, calls))
+            attributes = evidence.connect_attributes(event, calls)
+            attachment.count(attributes)
+            self._tell(attachment, scope.outcome, "egress.connect", attributes)
         else:
             self._tell(attachment, attachment.scope.fact, "egress.connect", evidence.connect_attributes(event, calls))
 
