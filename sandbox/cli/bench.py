@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from sandbox.cli import prepared
+from sandbox.cli import options, prepared
 from sandbox.cli.report import line_of, say
 from sandbox.errors import AuditUnavailable, PlatformError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch import discover, owner
 from sandbox.launch.docker import DockerBackend
-from sandbox.launch.interface import Backend, Instance, NetworkProvider
+from sandbox.launch.interface import Backend, NetworkProvider
 from sandbox.launch.remote import RemoteBackend
-from sandbox.limits import STOP_GRACE
 from sandbox.plan.model import EngineFacts, SandboxPlan
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class Bench:
         backend: an engine, identified.
         scope: where facts are recorded.
         secrets: slug → value of the plan's secret variables.
-        instance: already started from this very plan, or ``None``.
     """
 
     spec: DriverSpec
@@ -52,7 +50,6 @@ class Bench:
     backend: Backend
     scope: Scope
     secrets: dict[str, str]
-    instance: Instance | None = None
 
 
 def run_async(work: Callable[[], Awaitable[T]]) -> T:
@@ -132,7 +129,7 @@ async def reviewed(
 async def bench(
     arguments: argparse.Namespace, recorder: Recorder, progress: Any = None, *, learning: bool = False
 ) -> AsyncIterator[Bench]:
-    """Open everything that running one driver needs, beginning with a kept plan where there is one (ADR 0016).
+    """Open everything that running one driver needs; the review of an earlier start is used while it stands.
 
     Args:
         arguments: of the command.
@@ -142,34 +139,42 @@ async def bench(
     """
     async with engine(optional=True) as backend:
         scope = Scope(recorder, Trace.new(), tenant=getattr(arguments, "tenant", "local") or "local")
-        kept = None if learning else prepared.load(arguments)
-        starting: asyncio.Task[Instance] | None = None
-        if kept is not None:
-            early = replace(scope, driver=kept.driver_id)
-            early.fact("plan.reuse", digest=kept.digest(), image=kept.image_id)
-            starting = asyncio.create_task(backend.launch(kept, early, {}))
-        try:
+        review: Any = None if learning else await kept_review(arguments, backend)
+        if review is None:
             review = await reviewed(arguments, backend, progress, learning=learning)
-            scope = replace(scope, driver=review.spec.id)
-            review.record(scope)
-            if starting is not None and kept is not None and kept.digest() != review.plan.digest():
-                await _undo(starting, scope)
-                starting = None
-            if (kept is None or starting is None) and not learning:
-                prepared.keep(arguments, review.plan, review.manifests)
-            if review.plan.network.mode == "broker":
-                backend.use_network(_egress(backend, review.egress_image, recorder, learning=learning))
-            instance = await starting if starting is not None else None
-        except BaseException:
-            if starting is not None:
-                with anyio.CancelScope(shield=True):
-                    await _undo(starting, scope)
-            raise
-        secrets = review.secrets()
+            if not learning:
+                prepared.keep(arguments, review)
+        spec, plan = review.spec, review.plan
+        scope = replace(scope, driver=spec.id)
+        review.record(scope)
+        if plan.network.mode == "broker":
+            backend.use_network(_egress(backend, review.egress_image, recorder, learning=learning))
+        secrets = secrets_of(spec, plan)
         if secrets:
             getattr(recorder, "add_secrets", _keep_out)(*secrets.values())
-        chosen = RemoteBackend() if review.plan.server_kind == "remote" else backend
-        yield Bench(review.spec, review.plan, chosen, scope, secrets, instance)
+        chosen = RemoteBackend() if plan.server_kind == "remote" else backend
+        yield Bench(spec, plan, chosen, scope, secrets)
+
+
+async def kept_review(arguments: argparse.Namespace, backend: DockerBackend) -> prepared.Kept | None:
+    """Return the review of an earlier start, when neither a file nor this host has changed since, else ``None``."""
+    kept = prepared.load(arguments)
+    if kept is None:
+        return None
+    engine_facts, image = await asyncio.gather(backend.facts(), backend.image(kept.plan.image_named))
+    return kept if kept.stands(arguments, backend.engine.socket_path, engine_facts, image) else None
+
+
+def secrets_of(spec: DriverSpec, plan: SandboxPlan) -> dict[str, str]:
+    """Return slug → value of the plan's secret variables."""
+    slugs = [
+        slug for slug in [*(entry.secret for entry in plan.env), *(field.secret for field in plan.headers)] if slug
+    ]
+    if not slugs:
+        return {}
+    from sandbox.launch.secrets import load_sources, resolve  # only drivers with secrets pay for it
+
+    return resolve(slugs, spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
 
 
 def _keep_out(*_values: str) -> None:
@@ -198,12 +203,3 @@ def _egress(backend: DockerBackend, image: str, recorder: Recorder, *, learning:
 
 def _unheard(_name: str, _attributes: Mapping[str, Any]) -> None:
     """Tell nobody."""
-
-
-async def _undo(starting: asyncio.Task[Instance], scope: Scope) -> None:
-    """Remove what was begun with a plan that is not the reviewed one, or that nobody needs any more."""
-    starting.cancel()
-    (outcome,) = await asyncio.gather(starting, return_exceptions=True)
-    if not isinstance(outcome, BaseException):
-        await outcome.stop(STOP_GRACE)
-    scope.fact("plan.discard", reason="the review made another plan, or none")

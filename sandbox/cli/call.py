@@ -79,9 +79,7 @@ def _from_stdin() -> bytes:
 async def _call(arguments: argparse.Namespace, recorder: Recorder, sent: dict[str, Any]) -> int:
     async with bench(arguments, recorder, person()) as ready:
         chosen = Options(names=arguments.names)
-        async with open_server(
-            ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen, ready.instance
-        ) as live:
+        async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
             result = await call_once(live, ready, arguments, arguments.tool, sent)
     if arguments.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))

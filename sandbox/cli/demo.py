@@ -75,7 +75,6 @@ async def _demo(arguments: argparse.Namespace, recorder: Recorder) -> int:
             ready.scope,
             ready.secrets,
             Options(names=arguments.names),
-            ready.instance,
         ) as live:
             _title("tools: what the running server offers, as callers see it")
             show(live)

@@ -110,9 +110,7 @@ async def _learn(arguments: argparse.Namespace, watching: Watching, calls: list[
     async with bench(arguments, watching, person(), learning=True) as ready:
         try:
             chosen = Options(names=arguments.names, on_stderr=said)
-            async with open_server(
-                ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen, ready.instance
-            ) as live:
+            async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
                 await _calls(live, ready, arguments, calls, texts)
                 await asyncio.sleep(arguments.wait)
         except SandboxError as error:  # a server that needs its network to start has still shown what it needs

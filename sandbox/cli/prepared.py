@@ -1,12 +1,12 @@
-"""A start that does not wait for the review of what was reviewed before.
+"""A start that does not wait for the review of what was reviewed before (ADR 0016).
 
-Reading, checking and planning a driver takes longer than the engine needs to begin its container. So the plan of a
-start is kept, with a digest of every file that it was made from, and when nothing has changed the next start begins
-with it, while the whole review runs beside it. The server's stream is handed to nobody before that review has made the
-same plan again, digest for digest; another plan, or a refusal, removes the container (ADR 0016).
+Reading, checking and planning a driver takes longer than the engine needs to begin its container, most of it imports. A
+review is a pure function of files and of facts about this host, so what it made is kept with a digest of every file and
+with the facts; when both are the same again, so is the plan. The facts are asked anew at every start: a folder that
+became a link, another engine or an image that is gone make the start an ordinary one.
 
-A kept plan is used only when it satisfies the baseline, holds no secret, no variable of the host and no network. The
-folder is private (0700) and belongs to what no sandbox may be granted for writing.
+Kept reviews hold nothing that files do not say: no secret and no variable of the host. They lie in a private folder
+(0700, of this user), which no sandbox may be granted for writing; who can write there can rewrite the policy as well.
 """
 
 from __future__ import annotations
@@ -17,84 +17,154 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sandbox import __version__, jsontext
+import msgspec
+
+from sandbox import __version__
 from sandbox.cli import options
+from sandbox.cli.hostfacts import CACHE, PACKAGE, local_facts, overrides_of, own_paths, seen
 from sandbox.errors import SandboxError
+from sandbox.events import Scope
 from sandbox.limits import MAX_DRIVER_FILES, MAX_MANIFEST_BYTES
 from sandbox.plan import baseline
-from sandbox.plan.model import EnvEntry, LimitPlan, Mount, NetworkPlan, SandboxPlan, Tmpfs
+from sandbox.plan.model import EngineFacts, HostFacts, ImageFacts, SandboxPlan
+from sandbox.spec.model import DriverSpec
 
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mcp-sandbox" / "plans"
-"""Where plans are kept (XDG Base Directory)."""
+if TYPE_CHECKING:
+    from sandbox.cli.wiring import Review
 
 MANIFESTS: Final = (".md", ".json", ".lock", ".toml")
 """Endings of the files in a driver folder that a plan can depend on."""
 
-_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a review made, and what it was made from.
+
+    Attributes:
+        inputs: path → digest of every file.
+        outside: those of them that are no manifests of the driver folder.
+        digest: of the plan.
+        host: facts about this host, the engine's in them.
+    """
+
+    inputs: Mapping[str, str]
+    outside: tuple[str, ...]
+    digest: str
+    plan: SandboxPlan
+    spec: DriverSpec
+    host: HostFacts
+    egress_image: str
+    roots: Mapping[str, str]
+
+    def record(self, scope: Scope) -> None:
+        """Record that an earlier review stands, and what it was of."""
+        scope.fact("plan.reuse", digest=self.digest, image=self.plan.image_id)
+        seen(scope, self.spec, self.plan, self.roots)
+
+    def stands(
+        self, arguments: argparse.Namespace, socket_path: str, engine: EngineFacts, image: ImageFacts | None
+    ) -> bool:
+        """Return whether this host is still as it was.
+
+        Args:
+            arguments: of the command.
+            socket_path: of the engine.
+            engine: its facts now.
+            image: what the plan's image name means now.
+        """
+        if image is None or image.id != self.plan.image_id:
+            return False
+        now = local_facts(self.spec, overrides_of(arguments), socket_path, own_paths(arguments))
+        was = self.host
+        as_then = replace(
+            now,
+            engine=engine,
+            image=was.image,
+            egress_available=was.egress_available,
+            remote_available=was.remote_available,
+        )
+        return as_then == was
 
 
-def load(arguments: argparse.Namespace) -> SandboxPlan | None:
-    """Return the kept plan of these arguments when every file it was made from is unchanged, else ``None``."""
+def load(arguments: argparse.Namespace) -> Kept | None:
+    """Return the kept review of these arguments when every file it was made from is unchanged, else ``None``."""
     try:
-        data = _place(arguments).read_bytes()
-        entry = jsontext.parse(data)
-        if entry["inputs"] != inputs(arguments, entry["outside"]):
+        place = _place(arguments)
+        _check_private(place)
+        kept = msgspec.json.decode(place.read_bytes(), type=Kept)
+        if kept.inputs != inputs(arguments, kept.outside):
             return None
-        plan = plan_of(entry["plan"])
-        if plan.digest() != entry["digest"] or not keepable(plan):
+        if kept.plan.digest() != kept.digest or not keepable(kept.spec, kept.plan):
             return None
-        baseline.check(plan)
-    except (OSError, SandboxError, jsontext.JsonTextError, KeyError, TypeError, ValueError):
-        return None  # a kept plan is a convenience: without one the start is the ordinary one
-    return plan
+        baseline.check(kept.plan)
+    except (OSError, SandboxError, msgspec.MsgspecError, RecursionError, ValueError):
+        return None  # a kept review is a convenience: without one the start is the ordinary one
+    return kept
 
 
-def keep(arguments: argparse.Namespace, plan: SandboxPlan, manifests: Iterable[str]) -> None:
-    """Keep a plan, when it may be; failing to is no error.
+def keep(arguments: argparse.Namespace, review: Review) -> None:
+    """Keep a review, when it may be; failing to is no error.
 
     Args:
         arguments: of the command.
-        plan: what the review made.
-        manifests: files outside the driver folder that it was made from.
+        review: with its plan.
     """
-    if not keepable(plan):
+    spec, plan = review.spec.model_copy(update={"warnings": ()}), review.plan
+    if review.spec.warnings or not keepable(spec, plan):
         return
-    folder = str(_folder(arguments))
-    outside = sorted({path for path in manifests if not path.startswith(folder + "/")})
-    with contextlib.suppress(OSError, ValueError):  # ValueError: more or larger files than are worth comparing
-        body = {
-            "inputs": inputs(arguments, outside),
-            "outside": outside,
-            "digest": plan.digest(),
-            "plan": plan.to_json(),
-        }
+    outside = tuple(sorted(set(review.files)))
+    # ValueError: more or larger files than are worth comparing; TypeError: a value of YAML that JSON does not have
+    with contextlib.suppress(OSError, ValueError, TypeError, msgspec.MsgspecError):
+        kept = Kept(
+            inputs=inputs(arguments, outside),
+            outside=outside,
+            digest=plan.digest(),
+            plan=plan,
+            spec=spec,
+            host=review.host,
+            egress_image=review.egress_image,
+            roots=dict(review.overrides.roots),
+        )
+        data = msgspec.json.encode(kept)
+        if msgspec.json.decode(data, type=Kept) != kept:
+            return
         place = _place(arguments)
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = place.with_suffix(f".{os.getpid()}")
-        fresh.write_bytes(jsontext.canonical(body))
+        fresh.write_bytes(data)
         fresh.chmod(0o600)
         fresh.replace(place)
 
 
-def keepable(plan: SandboxPlan) -> bool:
-    """Return whether a plan holds nothing but what reviewed files say."""
-    own = all(not entry.secret and entry.origin != "host" for entry in plan.env)
-    return own and plan.network.mode == "none" and plan.server_kind != "remote"
+def keepable(spec: DriverSpec, plan: SandboxPlan) -> bool:
+    """Return whether a plan holds nothing but what digested files say, and its image comes from nothing else."""
+    own = all(entry.origin != "host" for entry in plan.env)
+    vendored = any(step.method == "vendored" for step in spec.install)
+    return own and not vendored and plan.server_kind != "remote" and spec.version_check is None
 
 
 def inputs(arguments: argparse.Namespace, outside: Iterable[str]) -> dict[str, str]:
-    """Return path → digest of everything that a plan depends on beside the engine, which is asked again anyway."""
+    """Return path → digest of every file that a plan depends on."""
     folder = _folder(arguments)
     named = [options.CONFIG / "policy.toml", *([arguments.policy] if arguments.policy else [])]
-    shipped = [_PACKAGE.parent / "policies", _PACKAGE / "_shipped" / "policies"]
-    files = [*_manifests(folder), *map(Path, outside), *named]
+    shipped = [PACKAGE.parent / "policies", PACKAGE / "_shipped" / "policies"]
+    locks = [*PACKAGE.parent.glob("images/*/lock.json"), *PACKAGE.glob("_shipped/images/*/lock.json")]
+    files = [*_manifests(folder), *map(Path, outside), *named, *locks]
     files += [path for place in shipped if place.is_dir() for path in sorted(place.rglob("*")) if path.is_file()]
     found = {str(path): _digest(path) for path in files}
     found["code"] = _code()
     return found
+
+
+def _check_private(place: Path) -> None:
+    """Raise OSError when somebody else could have written what was kept."""
+    for path in (place.parent, place):
+        found = path.lstat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022 or stat.S_ISLNK(found.st_mode):
+            raise PermissionError(f"{path} is not private")
 
 
 def _manifests(folder: Path) -> list[Path]:
@@ -121,8 +191,8 @@ def _code() -> str:
     """Return what changes whenever this program does."""
     stats = [
         (path.stat().st_mtime_ns, path.stat().st_size)
-        for part in ("spec", "plan", "policy", "launch")
-        for path in sorted((_PACKAGE / part).rglob("*.py"))
+        for part in ("cli", "spec", "plan", "policy", "launch")
+        for path in sorted((PACKAGE / part).rglob("*.py"))
     ]
     return hashlib.sha256(repr((__version__, stats)).encode()).hexdigest()
 
@@ -142,20 +212,3 @@ def _place(arguments: argparse.Namespace) -> Path:
     )
     name = hashlib.sha256(repr((asked, os.getuid(), os.getgid(), str(Path.cwd()))).encode()).hexdigest()
     return CACHE / f"{name}.json"
-
-
-def plan_of(body: Mapping[str, Any]) -> SandboxPlan:
-    """Return the plan of its JSON form, without the reasons.
-
-    Raises:
-        KeyError, TypeError: it is no plan.
-    """
-    fields: dict[str, Any] = {name: body[name] for name in SandboxPlan.__slots__ if name != "reasons"}
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    network = body["network"]
-    fields["env"] = tuple(EnvEntry(**entry) for entry in body["env"])
-    fields["mounts"] = tuple(Mount(**entry) for entry in body["mounts"])
-    fields["tmpfs"] = tuple(Tmpfs(**entry) for entry in body["tmpfs"])
-    fields["network"] = NetworkPlan(network["mode"], (), tuple(network["allowed_private"]))
-    fields["limits"] = LimitPlan(**body["limits"])
-    return SandboxPlan(**fields)

@@ -72,9 +72,7 @@ async def _served(arguments: argparse.Namespace, recorder: Recorder, channel: Ch
 async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:
     loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "sandbox.cli.serving")
     chosen = Options(names=arguments.names)
-    async with open_server(
-        ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen, ready.instance
-    ) as live:
+    async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
         serving = await loading
         return int(await serving.serve(live, ready, arguments, channel))
 

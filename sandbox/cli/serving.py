@@ -10,6 +10,7 @@ from sandbox.cli.pipeline import handler_of
 from sandbox.errors import SandboxError, ServerFault
 from sandbox.launch.interface import ExitStatus
 from sandbox.serve.client_model import SessionOptions
+from sandbox.serve.inservice import InService
 from sandbox.serve.session import ClientSession
 from sandbox.supervisor.admission import LiveServer
 from sandbox.transport.interface import Channel
@@ -35,13 +36,14 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
         channel,
         live.exposure,
         live.peer,
-        handler_of(live, arguments, ready.secrets),
+        InService(handler_of(live, arguments, ready.secrets), live.revetter),
         live.scope,
         SessionOptions(
             server_info={"name": ready.spec.id, "title": ready.spec.name, "version": ready.spec.version},
             call_timeout=ready.plan.limits.call_timeout,
         ),
     )
+    live.revetter.subscribe(session.replace_exposure)
     watching = asyncio.create_task(_until_ended(live))
     running = asyncio.create_task(session.run())
     try:
@@ -52,6 +54,7 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
         await asyncio.wait((running,), timeout=LAST_ANSWERS)
         raise watching.result()
     finally:
+        live.revetter.unsubscribe(session.replace_exposure)
         for task in (watching, running):
             task.cancel()
         await asyncio.gather(watching, running, return_exceptions=True)

@@ -34,9 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
 async def _list(arguments: argparse.Namespace, recorder: Recorder) -> int:
     async with bench(arguments, recorder, person()) as ready:
         chosen = Options(names=arguments.names)
-        async with open_server(
-            ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen, ready.instance
-        ) as live:
+        async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
             if arguments.json:
                 print(json.dumps([dict(tool.definition) for tool in live.exposure.tools.values()], indent=1))
             else:

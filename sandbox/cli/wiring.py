@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
 from sandbox.cli import options
-from sandbox.cli.prepared import CACHE
+from sandbox.cli.hostfacts import local_facts, overrides_of, own_paths, profiles, seen
 from sandbox.events import Scope
-from sandbox.launch import facts, seccomp
 from sandbox.launch.images.host import ensure_image
 from sandbox.launch.images.progress import Progress
 from sandbox.launch.install.ensure import ensure_server_image
-from sandbox.launch.secrets import load_sources, resolve
 from sandbox.plan import baseline
 from sandbox.plan.derive import Overrides, derive
 from sandbox.plan.model import EngineFacts, HostFacts, NetworkPlan, SandboxPlan
-from sandbox.plan.needs import needs
 from sandbox.policy.ceiling import load_ceiling
 from sandbox.policy.ceiling_values import Ceiling
 from sandbox.policy.destinations import HTTPS_PORT, EgressRule
 from sandbox.resources import shipped
 from sandbox.spec.load import load_driver
-from sandbox.spec.model import DriverSpec
-
-CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-"""Where distributions keep the host's bundle; the first that exists is meant."""
-
-PACKAGE: Final = Path(__file__).resolve().parent.parent
-"""The code of this program."""
+from sandbox.spec.model import BinaryServer, DriverSpec
 
 _UNPLANNED: Final = cast("SandboxPlan", None)
 
@@ -42,7 +32,7 @@ class Review:
     """A driver that was read and checked, before the engine's facts are known.
 
     Attributes:
-        manifests: files that it was made from.
+        files: what it was made from beside the manifests of its folder.
         plan: set by :meth:`planned`.
         egress_image: image of holder and broker, when the driver has a network.
         learning: the plan is for finding out what the server tries; everything will be refused.
@@ -57,9 +47,13 @@ class Review:
     learning: bool = False
 
     @property
-    def manifests(self) -> tuple[str, ...]:
-        """Absolute paths of the contracts, which may lie outside the driver folder."""
-        return tuple(os.path.realpath(binding.contract.origin.file) for binding in self.spec.bindings)
+    def files(self) -> tuple[str, ...]:
+        """Absolute paths of the contracts, which may lie outside the driver folder, and of a program of this host."""
+        contracts = tuple(os.path.realpath(binding.contract.origin.file) for binding in self.spec.bindings)
+        server = self.spec.server
+        if not isinstance(server, BinaryServer) or self.spec.install:
+            return contracts
+        return (*contracts, os.path.realpath(Path(self.spec.folder) / Path(server.path).expanduser()))
 
     def planned(self, engine: EngineFacts) -> Review:
         """Derive the plan for this engine.
@@ -75,23 +69,7 @@ class Review:
 
     def record(self, scope: Scope) -> None:
         """Record what was reviewed."""
-        spec, plan = self.spec, self.plan
-        scope.fact("spec.load", version=spec.version, digest=spec.digest, file=spec.file, warnings=len(spec.warnings))
-        scope.fact(
-            "plan.derive",
-            digest=plan.digest(),
-            policy=self.ceiling.digest,
-            image=plan.image_id,
-            unsafe=list(plan.unsafe),
-            roots=dict(self.overrides.roots),
-        )
-
-    def secrets(self) -> dict[str, str]:
-        """Return slug → value of the plan's secret variables."""
-        slugs = [entry.secret for entry in (*self.plan.env, *self.plan.headers) if entry.secret]
-        if not slugs:
-            return {}
-        return resolve(slugs, self.spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
+        seen(scope, self.spec, self.plan, self.overrides.roots)
 
 
 def for_learning(plan: SandboxPlan) -> SandboxPlan:
@@ -146,50 +124,3 @@ def load_policy(path: Path | None) -> Ceiling:
     if path is None and not own.exists():
         return base
     return load_ceiling(options.read_file(own), str(own), base)
-
-
-def overrides_of(arguments: argparse.Namespace) -> Overrides:
-    """Return what the command line re-points or narrows."""
-    return Overrides(
-        roots=options.roots(getattr(arguments, "root", [])),
-        runtime=getattr(arguments, "runtime", "") or "",
-        memory_bytes=options.memory_bytes(getattr(arguments, "memory", None)),
-    )
-
-
-def own_paths(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the resolved paths of what this command itself relies on, which no server may be granted."""
-    named = (getattr(arguments, name, None) for name in ("audit_dir", "policy", "rules"))
-    places = (PACKAGE, shipped("policies"), options.STATE, options.CONFIG, CACHE, *filter(None, named))
-    return tuple(dict.fromkeys(map(os.path.realpath, places)))
-
-
-def local_facts(spec: DriverSpec, overrides: Overrides, socket_path: str, own: tuple[str, ...]) -> HostFacts:
-    """Return the host facts that need no engine; its own are left blank.
-
-    Args:
-        spec: the driver.
-        overrides: of the command line.
-        socket_path: of the engine.
-        own: see :func:`own_paths`.
-    """
-    needed = needs(spec, overrides)
-    bundle = next((os.path.realpath(path) for path in CA_BUNDLES if Path(path).exists()), "")
-    return HostFacts(
-        engine=EngineFacts("", "", "", (), ""),
-        paths=facts.path_facts(needed.paths, Path(spec.folder)),
-        home=str(Path("~").expanduser()),
-        engine_paths=facts.engine_paths(socket_path),
-        passed_env={name: os.environ[name] for name in needed.env if name in os.environ},
-        secrets=tuple(secret.slug for secret in spec.secrets),
-        seccomp_profiles=profiles(),
-        own_paths=own,
-        ca_bundle=bundle,
-        caller=f"{os.getuid()}:{os.getgid()}" if os.getuid() and os.getgid() else "",
-    )
-
-
-@functools.cache
-def profiles() -> dict[str, str]:
-    """Return the shipped seccomp profiles by name with their digests."""
-    return {path.stem: seccomp.load(path.stem).digest for path in sorted(shipped("policies", "seccomp").glob("*.json"))}
