@@ -10,6 +10,7 @@ from sandbox.serve.client_lists import declared_for
 from sandbox.serve.client_model import CallInfo, Handler
 from sandbox.serve.client_replies import ProtocolMisuse, invalid_params, unknown_method
 from sandbox.serve.client_streams import Streams
+from sandbox.serve.inservice import refuse_held
 from sandbox.transport.peer import ServerPeer
 from sandbox.vet.model import Exposure
 from sandbox.wire.codes import RESOURCE_NOT_FOUND
@@ -83,6 +84,7 @@ async def _call_tool(call: CallInfo, around: Surroundings) -> dict[str, Any]:
     name = _text(params, "name")
     tool = around.exposure.tools.get(name)
     if tool is None:
+        refuse_held(name, _object(params, "arguments"), around.exposure, call.scope)
         raise invalid_params("SESS-015", f"unknown tool {name[:80]!r}", "use one of `tools/list`")
     _refuse_answers(params)
     return await around.handler.call_tool(tool, _object(params, "arguments"), call)

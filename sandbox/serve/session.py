@@ -362,7 +362,9 @@ class ClientSession:
 
     def _offered(self, version: str) -> dict[str, Any]:
         if version not in self._offers:
-            self._offers[version] = client_lists.capabilities(self.exposure, self._peer.capabilities, version)
+            approved = self.exposure.capabilities
+            server = self._peer.capabilities if approved is None else approved
+            self._offers[version] = client_lists.capabilities(self.exposure, server, version)
         return self._offers[version]
 
     def _wants_log(self, level: object) -> bool:

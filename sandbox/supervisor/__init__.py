@@ -75,7 +75,11 @@ async def open_server(
     chosen = options or Options()
     try:
         admission = await loading
-        yield await admission.admit(instance, spec, plan, scope, chosen)  # 2-5, then 6
+        live = await admission.admit(instance, spec, plan, scope, chosen)  # 2-5
+        try:
+            yield live  # 6
+        finally:
+            await live.revetter.close()
     finally:
         with anyio.CancelScope(shield=True):  # 7
             await tear_down(instance, scope, chosen.grace)

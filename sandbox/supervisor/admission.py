@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -14,14 +14,15 @@ from sandbox.events import Scope
 from sandbox.launch.interface import ExitStatus, Instance
 from sandbox.plan.model import SandboxPlan
 from sandbox.spec.model import DriverSpec
+from sandbox.supervisor.approval import ADMIT_UNDECIDED as ADMIT_UNDECIDED  # noqa: PLC0414 - a name of this module too
+from sandbox.supervisor.approval import Approval
 from sandbox.supervisor.options import Options
 from sandbox.supervisor.reaching import reach
+from sandbox.supervisor.revet import Revetter
 from sandbox.transport.outcomes import RemoteError
 from sandbox.transport.peer import ServerPeer
 from sandbox.transport.stderr import StderrTail
-from sandbox.vet.bind import bind
-from sandbox.vet.contracts import fit
-from sandbox.vet.model import Exposure, Fitting, ServerSurface
+from sandbox.vet.model import Exposure, ServerSurface
 from sandbox.vet.surface import collect
 
 CLIENT_INFO: Final = {"name": "mcp-sandbox", "version": __version__}
@@ -31,17 +32,15 @@ CLIENT_CAPABILITIES: Final[Mapping[str, Any]] = {}
 """What the server is told that its client can do; the peer adds roots, answered from the plan. Sampling and
 elicitation are not offered."""
 
-ADMIT_UNDECIDED: Final = "unsafe_admit_undecided"
-"""Name of the operator's switch (``[[unsafe]]`` of a policy file) that admits what cannot be decided."""
-
 
 @dataclass(slots=True)
 class LiveServer:
     """A vetted server that can be called.
 
     Attributes:
-        exposure: what callers may see of it.
+        exposure: what callers may see of it now; sessions follow its changes through ``revetter``.
         stderr: the bounded tail of what it wrote there.
+        revetter: reads its lists again and tells what goes on.
     """
 
     spec: DriverSpec
@@ -51,7 +50,12 @@ class LiveServer:
     exposure: Exposure
     scope: Scope
     stderr: StderrTail
+    revetter: Revetter
     options: Options = field(default_factory=Options)
+
+    def follow(self, exposure: Exposure) -> None:
+        """Take what goes on from now on."""
+        self.exposure = exposure
 
     async def ended(self) -> ExitStatus:
         """Return when the server's process has ended, for whatever reason."""
@@ -66,8 +70,13 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
         VetRefused: it does not fit its contracts.
     """
     peer, surface, stderr = await meet(instance, spec, plan, scope, options)  # 2-4
-    exposure = _vetted(spec, plan, surface, scope, options)  # 5
-    return LiveServer(spec, plan, instance, peer, exposure, scope, stderr, options)
+    approval = Approval(spec, plan, options)
+    exposure = _vetted(approval, surface, scope)  # 5
+    revetter = Revetter(peer, spec, approval.reread, scope, plan.limits.call_timeout)
+    live = LiveServer(spec, plan, instance, peer, exposure, scope, stderr, revetter, options)
+    revetter.subscribe(live.follow)
+    revetter.begin(surface, exposure)
+    return live
 
 
 async def meet(
@@ -112,16 +121,9 @@ async def meet(
         raise await _explained(fault, instance, stderr) from None
 
 
-def _fitting(plan: SandboxPlan, options: Options) -> Fitting:
-    """Return how strictly to judge: undecided contracts are admitted only when the operator's policy says so."""
-    return replace(options.fitting, unsafe_admit_undecided=ADMIT_UNDECIDED in plan.unsafe)
-
-
-def _vetted(spec: DriverSpec, plan: SandboxPlan, surface: ServerSurface, scope: Scope, options: Options) -> Exposure:
+def _vetted(approval: Approval, surface: ServerSurface, scope: Scope) -> Exposure:
     try:
-        exposure = fit(bind(spec, surface, options.names), scope, _fitting(plan, options))
-        for vet in options.vets:
-            exposure = vet(spec, surface, exposure, scope)
+        exposure = approval.first(surface, scope)
     except SandboxError as error:
         scope.fact("vet.refuse", reason=error.id, message=error.message[:500], offered=len(surface.tools))
         raise
@@ -132,6 +134,7 @@ def _vetted(spec: DriverSpec, plan: SandboxPlan, surface: ServerSurface, scope: 
         protocol_version=surface.protocol_version,
         offered=len(surface.tools),
         exposed=sorted(exposure.tools),
+        held=sorted(exposure.held),
     )
     return exposure
 

@@ -73,10 +73,18 @@ class ExposedTool:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What callers may see and use of one server; everything else is invisible and cannot be called."""
+    """What callers may see and use of one server; everything else is invisible and cannot be called.
+
+    Attributes:
+        held: exposed names of tools that the driver binds and that are out of service, with the reason in our words:
+            invisible like all that is not exposed, and a call of one is told why.
+        capabilities: of the server, as far as they were approved; ``None``: what it says.
+    """
 
     tools: Mapping[str, ExposedTool]
     prompts: Mapping[str, PromptDecl] = field(default_factory=dict)
     resources: tuple[ResourceDecl, ...] = ()
     instructions: str = ""
     surface: ServerSurface | None = None
+    held: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] | None = None
