@@ -63,6 +63,8 @@ def record_cells(record: dict[str, Any]) -> tuple[str, ...]:
     about = next((attrs[key] for key in ("tool", "host", "uri", "method", "image", "stream") if attrs.get(key)), "")
     said = next((attrs[key] for key in ("decision", "status", "reason", "state") if attrs.get(key)), "")
     name = f"{record.get('name')}/{record.get('phase')}"
+    tools = [str(one.get("tool") or one.get("span")) for one in record.get("by", ())]
+    said = f"{said} by {', '.join(tools)}" if tools else said
     parts = (record.get("time", ""), record.get("driver", "-"), record.get("tenant", "-"), name, about, said)
     return tuple(visible(part) for part in parts)
 

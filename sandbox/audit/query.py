@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -69,6 +69,31 @@ def conversation(folder: Path, span: str, index: Path | None = None) -> Iterator
         calls = record.get("attrs", {}).get("calls")
         if span in {record.get("span"), record.get("parent")} or (isinstance(calls, list) and span in calls):
             yield record
+
+
+def with_callers(
+    folder: Path, records: Iterable[dict[str, Any]], index: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield records; those that name the calls in flight get ``by``: span and tool of each.
+
+    So "which tool call opened this connection" is one question, whatever it selects by.
+    """
+    known: dict[str, dict[str, str]] = {}
+    for record in records:
+        calls = record.get("attrs", {}).get("calls")
+        if not isinstance(calls, list) or not calls:
+            yield record
+            continue
+        trace = str(record.get("trace"))
+        if trace not in known:
+            asked = Question(trace=trace, name="call.forward", phase="intent", limit=MAX_RESULTS)
+            known[trace] = {str(one.get("span")): _tool(one) for one in query(folder, asked, index)}
+        yield {**record, "by": [{"span": call, "tool": known[trace].get(str(call), "")} for call in calls]}
+
+
+def _tool(record: dict[str, Any]) -> str:
+    attrs = record.get("attrs", {})
+    return str(attrs.get("tool") or attrs.get("method") or "")
 
 
 def _condition(question: Question) -> tuple[str, list[str | int | None]]:

@@ -42,8 +42,9 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         ),
     ),
     (
-        "review a driver",
+        "make and review a driver",
         (
+            Command("init", "init", "make a driver folder for a package, an image, a program or a client's configuration"),
             Command("check", "check", "report every problem of a driver folder at once"),
             Command("plan", "plan", "show what the server will be able to do, and why"),
             Command("policy", "policy", "test and explain the rules that decide calls; print their schema"),
@@ -63,6 +64,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         (
             Command("doctor", "doctor", "report what this host can enforce and what not, with the fix"),
             Command("images", "images", "build and list the images that servers run on"),
+            Command("stats", "stats", "show live what every running server uses"),
             Command("reap", "reap", "remove what a killed supervisor left behind"),
         ),
     ),

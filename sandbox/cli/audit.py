@@ -19,7 +19,7 @@ from typing import Any, Final
 from sandbox.audit import heads, verify
 from sandbox.audit.findings import Head, Report
 from sandbox.audit.lines import call_lines, record_cells, table
-from sandbox.audit.query import MAX_RESULTS, Question, query
+from sandbox.audit.query import MAX_RESULTS, Question, conversation, query, with_callers
 from sandbox.audit.report import MAX_ROWS, report
 from sandbox.cli import options
 from sandbox.cli.audit_export import export, export_head
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", action="store_true", help="export-head: as C2SP signed notes instead of JSON lines")
     parser.add_argument("--to", metavar="COMMAND", default="", help="export-head: a command that reads the heads")
     parser.add_argument("--otlp", action="store_true", help="export-head: to the collector that OTEL_* variables name")
+    parser.add_argument("--call", metavar="SPAN", default="", help="query: everything that belongs to one call")
     parser.add_argument("--json", action="store_true", help="verify, query: print JSON")
     parser.add_argument(
         "--format", choices=("line", "json", "otlp-json"), default="", help="tail: line, json; export: json, otlp-json"
@@ -87,7 +88,11 @@ def _question(arguments: argparse.Namespace, limit: int = 1000) -> Question:
 
 
 def _query(arguments: argparse.Namespace) -> int:
-    found = query(arguments.audit_dir, _question(arguments))
+    if arguments.call:
+        records = conversation(arguments.audit_dir, arguments.call)
+    else:
+        records = query(arguments.audit_dir, _question(arguments))
+    found = with_callers(arguments.audit_dir, records)
     if arguments.json:
         for record in found:
             print(json.dumps(record))

@@ -92,6 +92,23 @@ def test_query_by_trace(trail: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert connection["attrs"]["calls"] == [first["span"]]
 
 
+@pytest.mark.parametrize("filters", [("--host", ESCAPE), ("--decision", "deny"), ("--name", "egress.connect")])
+def test_which_call_opened_a_connection_is_one_question(
+    trail: Path, capfd: pytest.CaptureFixture[str], filters: tuple[str, ...]
+) -> None:
+    """A connection says by which tool's call it was opened, in the table and as JSON; the call says the connection."""
+    _, table, _ = run(capfd, "query", "--audit-dir", trail, "--tenant", "ada", *filters)
+    _, out, _ = run(capfd, "query", "--audit-dir", trail, "--tenant", "ada", "--json", *filters)
+    (found,) = [json.loads(line) for line in out.splitlines()]
+    _, told, _ = run(capfd, "query", "--audit-dir", trail, "--json", "--call", found["by"][0]["span"])
+
+    assert table.endswith("deny by read\n")
+    assert ["read"] == [caller["tool"] for caller in found["by"]]
+    assert ["call.forward", "egress.connect", "call.forward"] == [
+        json.loads(line)["name"] for line in told.splitlines()
+    ]
+
+
 def test_tail_prints_the_line_of_the_draft(trail: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """``tail --format line`` has the seed's form (S1-28)."""
     _, out, _ = run(capfd, "tail", "--audit-dir", trail, "--format", "line", "--tenant", "ada")
