@@ -83,6 +83,49 @@ MAX_SUBSCRIPTIONS: Final = 1024
 MAX_REMOTE_TEXT: Final = 4 * KIB
 """Characters of a server's error message that are passed on."""
 
+# --- HTTP, towards remote servers
+MAX_HTTP_HEAD: Final = 64 * KIB
+"""Status line and header fields of one answer; common servers send at most 16 KiB."""
+
+MAX_HTTP_ERROR: Final = 64 * KIB
+"""Of the body of an answer that reports an error."""
+
+MAX_HTTP_BUFFERED: Final = 64 * MIB
+"""Bytes of all answers of one server that are being assembled at the same time."""
+
+MAX_REDIRECTS: Final = 3
+"""Hops of one request; each is checked like the first address."""
+
+MAX_HEADER_VALUE: Final = 4 * KIB
+"""One header field that we send."""
+
+MAX_SESSION_ID: Final = 1 * KIB
+"""``Mcp-Session-Id`` of a server; real ones are UUIDs and signed tokens."""
+
+MAX_EVENT_ID: Final = 1 * KIB
+"""``id`` of an event, which is sent back when a stream is resumed."""
+
+MAX_EVENT_LINES: Final = 65_536
+"""``data`` lines of one event; servers write one, or a pretty-printed document."""
+
+MAX_STREAM_RETRIES: Final = 5
+"""Times in a row that a stream is resumed without one new event."""
+
+MAX_IDLE_CONNECTIONS: Final = 4
+"""Kept open towards one server between requests."""
+
+HTTP_IDLE: Final = 30.0
+"""After which a connection that nobody uses is closed; servers keep them for 5 to 75 seconds."""
+
+HTTP_CONNECT_TIMEOUT: Final = 20.0
+"""Name, address and TLS of one connection together."""
+
+STREAM_RETRY_MIN: Final = 0.25
+"""Before a stream is resumed, whatever shorter time the server asks for."""
+
+STREAM_RETRY_MAX: Final = 30.0
+"""The same, whatever longer time it asks for."""
+
 # --- vetting again
 RECHECK_STALE: Final = 5.0
 """Age of the last reading of a server's lists beyond which a call's result waits for a new one, seconds."""

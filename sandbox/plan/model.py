@@ -181,6 +181,22 @@ class HeaderEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A secret by its slug, and the path inside at which the server finds it: a read-only file on tmpfs."""
+
+    secret: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Substitute:
+    """A secret of which the server sees a placeholder; the egress broker puts the value into requests to these hosts."""
+
+    secret: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LimitPlan:
     """Hard bounds. Sizes in bytes, times in seconds; swap is off."""
 
@@ -247,6 +263,8 @@ class SandboxPlan:
     remote_url: str = ""
     headers: tuple[HeaderEntry, ...] = ()
     authorities: tuple[str, ...] = ()
+    secret_files: tuple[SecretFile, ...] = ()
+    substitutes: tuple[Substitute, ...] = ()
     unsafe: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
 

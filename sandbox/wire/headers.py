@@ -73,7 +73,7 @@ def encoded(value: str) -> str:
     return value
 
 
-def annotations(schema: Any) -> dict[Path, str]:
+def repeated(schema: Any) -> dict[Path, str]:
     """Return the arguments of a tool that are repeated in header fields: path → name.
 
     Raises:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.limits import MAX_EVENT_ID, MAX_LINE_BYTES
+from sandbox.limits import MAX_EVENT_ID, MAX_EVENT_LINES, MAX_LINE_BYTES
 from sandbox.wire.errors import WireError
 
 _END: Final = re.compile(rb"[\r\n]")
@@ -50,15 +50,15 @@ class EventDecoder:
         self._scanned = 0
         self._after_cr = False
         self._first = True
-        self._data: list[bytes] = []
-        self._size = 0
+        self._data = bytearray()
+        self._lines = 0
         self._kind = ""
         self._id: str | None = None
 
     @property
     def held(self) -> int:
         """Bytes that are kept until their event is complete."""
-        return len(self._line) + self._size
+        return len(self._line) + len(self._data)
 
     def feed(self, data: bytes) -> list[Event]:
         """Take bytes and return the events they complete.
@@ -102,10 +102,10 @@ class EventDecoder:
             return None  # a comment, which keeps connections open
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._size += len(value) + 1
-            if self._size > MAX_LINE_BYTES:
-                raise _broken(f"an event of more than {MAX_LINE_BYTES} bytes")
-            self._data.append(value)
+            self._lines += 1
+            if self._lines > MAX_EVENT_LINES or len(self._data) + len(value) > MAX_LINE_BYTES:
+                raise _broken(f"an event of more than {MAX_EVENT_LINES} lines or {MAX_LINE_BYTES} bytes")
+            self._data += value if self._lines == 1 else b"\n" + value
         elif name == b"event":
             self._kind = _text(value[:64])
         elif name == b"id" and b"\0" not in value:
@@ -120,9 +120,9 @@ class EventDecoder:
         """End an event; one without data is none, but its id counts (WHATWG HTML §9.2.6)."""
         if self._id is not None:
             self.last_id = self._id
-        data, kind = self._data, self._kind
-        self._data, self._size, self._kind, self._id = [], 0, "", None
-        return Event(kind or "message", b"\n".join(data)) if data else None
+        data, lines, kind = bytes(self._data), self._lines, self._kind
+        self._data, self._lines, self._kind, self._id = bytearray(), 0, "", None
+        return Event(kind or "message", data) if lines else None
 
 
 def _visible(value: bytes) -> bool:

@@ -37,7 +37,7 @@ def _network() -> Iterator[None]:
     [("http", ""), ("http", "2025-11-25"), ("http", "2025-06-18"), ("http", "2025-03-26"), ("sse", "2024-11-05")],
 )
 async def test_every_version_over_every_transport(kind: str, version: str, tmp_path: Path) -> None:
-    """Tools, results, progress, server requests and list changes arrive, whatever era and transport the server speaks."""
+    """Tools, results, progress, server requests and list changes arrive, whatever the server speaks."""
     recorder = MemoryRecorder()
     scope = Scope(recorder, Trace.new())
     heard: list[str] = []

@@ -1,7 +1,7 @@
 """The server of ``sdk_server.py`` over HTTP, with the public Python SDK: Streamable HTTP and HTTP+SSE.
 
-``http_server.py KIND ADDRESS PORT [CERT KEY]``; KIND is ``http`` or ``sse``. Prints a line for each request: method, path
-and what of the headers a test wants to see.
+``http_server.py KIND ADDRESS PORT [CERT KEY]``; KIND is ``http`` or ``sse``. Prints a line for each request: method,
+path and what of the headers a test wants to see.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def told(app):
         if scope["type"] == "http":
             headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
             seen = {name: headers[name] for name in SHOWN if name in headers}
-            print(json.dumps({"method": scope["method"], "path": scope["path"], **seen}), flush=True)
+            sys.stdout.write(json.dumps({"method": scope["method"], "path": scope["path"], **seen}) + "\n")
+            sys.stdout.flush()
         await app(scope, receive, send)
 
     return telling

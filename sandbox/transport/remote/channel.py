@@ -157,11 +157,14 @@ class RemoteChannel:
 
     async def events(self, response: Response, decoder: EventDecoder) -> None:
         """Hand on the messages of an event stream until it ends."""
-        held = 0
+        held = idle = 0
         try:
             async with contextlib.aclosing(response.chunks()) as chunks:
                 async for piece in chunks:
-                    for event in decoder.feed(piece):
+                    events = decoder.feed(piece)
+                    idle = 0 if events else idle + len(piece)
+                    _check_size(idle, MAX_HTTP_BUFFERED)  # comments without end
+                    for event in events:
                         self.event(event)
                     before, held = held, decoder.held
                     self._hold(held - before)

@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 import h11
@@ -54,7 +54,7 @@ class Response:
         """Media type without parameters, in lower case."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes; afterwards the connection serves another request.
 
         Raises:

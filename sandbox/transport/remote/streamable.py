@@ -100,7 +100,7 @@ class StreamableChannel(RemoteChannel):
         for tool in tools:
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
                 try:
-                    self._params[tool["name"]] = headers.annotations(tool.get("inputSchema"))
+                    self._params[tool["name"]] = headers.repeated(tool.get("inputSchema"))
                 except ValueError:
                     continue
             kept.append(tool)

@@ -56,6 +56,18 @@ def test_the_remote_shape_loads_with_auth_and_headers(tmp_path: Path) -> None:
     assert expected == found
 
 
+def test_a_scheme_may_stand_before_a_secret(tmp_path: Path) -> None:
+    """``Bearer ${secrets.NAME}`` is resolved to the slug; anything else around a secret is refused."""
+    block = {**REMOTE, "headers": {"Authorization": "Bearer ${secrets.API_KEY}"}}
+    values = driver(server=block, transport="http", network={"egress": ["mcp.example.com"]}, sandbox=None)
+    bad = {**values, "server": {**REMOTE, "headers": {"Authorization": "a b ${secrets.API_KEY}"}}}
+
+    found = loaded(tmp_path, values, secrets=[SECRET]).server
+
+    assert {"Authorization": "Bearer ${secrets.api-key}"} == found.headers  # type: ignore[union-attr]
+    assert "SPEC-080" in {id_ for id_, _ in errors(checked(tmp_path, bad, secrets=[SECRET])[1])}
+
+
 @pytest.mark.claim("P-SPEC-04")
 @pytest.mark.parametrize(
     ("block", "expected"),
@@ -243,9 +255,10 @@ def test_a_literal_that_looks_like_a_secret_is_told_without_repeating_it(tmp_pat
                 server={"kind": "remote", "url": "http://mcp.example.com"},
                 transport="http",
                 network={"egress": ["mcp.example.com"]},
+                sandbox=None,
             ),
-            ["SPEC-075"],
             [],
+            ["SPEC-097"],
         ),
     ],
 )
@@ -270,7 +283,6 @@ def test_a_local_http_server_gets_its_usual_endpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://mcp.example.com",
         "https://user:pw@mcp.example.com",
         "http://user:pw@mcp.example.com",
         "https://mcp.example.com/#x",
@@ -283,7 +295,7 @@ def test_a_local_http_server_gets_its_usual_endpoint(tmp_path: Path) -> None:
     ],
 )
 def test_remote_urls_are_plain_https(tmp_path: Path, url: str) -> None:
-    """A remote server has an https URL without credentials and tricks (B0-12)."""
+    """A remote server has a URL without credentials and tricks (B0-12); plain http is left to the operator."""
     values = driver(server={"kind": "remote", "url": url}, transport="http", network={"egress": ["mcp.example.com"]})
 
     problems = checked(tmp_path, values)[1]
