@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -22,6 +21,7 @@ from sandbox.audit.recorder import open_recorder
 from sandbox.audit.report import page, report
 from sandbox.audit.summary import percentile, summarise
 from sandbox.events import Scope, Trace
+from tests.browser import chromium
 
 XSS = (
     "<script>document.title='owned'</script>",
@@ -203,14 +203,8 @@ def test_empty_trail_makes_a_page(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium of the distribution."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as running:
-        found = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as found:
         yield found
-        found.close()
 
 
 def waits(tab: Any, part: str) -> str:
