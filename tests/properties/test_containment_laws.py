@@ -26,7 +26,9 @@ from tests.properties.containment_schemas import accepted, refutes, related, sch
 pytestmark = pytest.mark.claim("P-VET-01")
 
 slow_to_draw = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
 
