@@ -44,7 +44,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
     (
         "make and review a driver",
         (
-            Command("init", "init", "make a driver folder for a package, an image, a program or a client's configuration"),
+            Command("init", "init", "make a driver folder for a package, image, program or client configuration"),
             Command("check", "check", "report every problem of a driver folder at once"),
             Command("plan", "plan", "show what the server will be able to do, and why"),
             Command("policy", "policy", "test and explain the rules that decide calls; print their schema"),
