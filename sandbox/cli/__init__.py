@@ -53,6 +53,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             ),
             Command("learn", "learn", "run a server with everything denied and propose what it needs, as a diff"),
             Command("lock", "lock", "pin what a driver installs, with hashes of the whole dependency tree"),
+            Command("pins", "pins", "show what was approved of a server, what has changed since, and approve it"),
         ),
     ),
     (

@@ -13,6 +13,7 @@ from typing import Any
 
 from sandbox import jsontext
 from sandbox.cli import options
+from sandbox.cli.approved import opening
 from sandbox.cli.bench import Bench, bench, run_async
 from sandbox.cli.evidence import trail
 from sandbox.cli.pipeline import caller_of, serving_of
@@ -23,7 +24,8 @@ from sandbox.errors import ServerFault, UsageError
 from sandbox.events import Recorder
 from sandbox.limits import MAX_LINE_BYTES
 from sandbox.serve.calls import failed
-from sandbox.supervisor import Options, open_server
+from sandbox.serve.inservice import refuse_held
+from sandbox.supervisor import open_server
 from sandbox.supervisor.admission import LiveServer
 from sandbox.transport.outcomes import RemoteError
 
@@ -78,7 +80,7 @@ def _from_stdin() -> bytes:
 
 async def _call(arguments: argparse.Namespace, recorder: Recorder, sent: dict[str, Any]) -> int:
     async with bench(arguments, recorder, person()) as ready:
-        chosen = Options(names=arguments.names)
+        chosen = opening(arguments)
         async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
             result = await call_once(live, ready, arguments, arguments.tool, sent)
     if arguments.json:
@@ -94,8 +96,10 @@ async def call_once(
     """Carry one call through the same pipeline that a client's call goes through.
 
     Raises:
+        CallRefused: ``VET-140``, the tool is out of service.
         UsageError: ``CLI-013``, the tool is not exposed.
     """
+    refuse_held(tool, sent, live.exposure, live.scope)
     if tool not in live.exposure.tools:
         exposed = ", ".join(live.exposure.tools)
         raise UsageError("CLI-013", f"`{tool}` is not exposed by {ready.spec.id}", f"use one of {exposed}")

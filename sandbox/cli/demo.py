@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 
 from sandbox.cli import options
+from sandbox.cli.approved import opening
 from sandbox.cli.bench import Bench, bench, run_async
 from sandbox.cli.call import call_once
 from sandbox.cli.evidence import trail
@@ -23,7 +24,7 @@ from sandbox.events import Recorder
 from sandbox.plan.explain import lines
 from sandbox.serve.extract import first_text
 from sandbox.spec.load import check_folder
-from sandbox.supervisor import Options, open_server
+from sandbox.supervisor import open_server
 from sandbox.supervisor.admission import LiveServer
 from sandbox.transport.attached import attach
 from sandbox.transport.stderr import StderrTail
@@ -74,7 +75,7 @@ async def _demo(arguments: argparse.Namespace, recorder: Recorder) -> int:
             ready.plan,
             ready.scope,
             ready.secrets,
-            Options(names=arguments.names),
+            opening(arguments),
         ) as live:
             _title("tools: what the running server offers, as callers see it")
             show(live)

@@ -18,11 +18,12 @@ from typing import Final
 import anyio
 
 from sandbox.cli import options
+from sandbox.cli.approved import opening
 from sandbox.cli.bench import Bench, bench, run_async
 from sandbox.cli.evidence import trail
 from sandbox.cli.progress import quiet_progress
 from sandbox.events import Recorder
-from sandbox.supervisor import Options, open_server
+from sandbox.supervisor import open_server
 from sandbox.transport.interface import Channel
 from sandbox.transport.stdio import serve_stdio
 
@@ -71,7 +72,7 @@ async def _served(arguments: argparse.Namespace, recorder: Recorder, channel: Ch
 
 async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:
     loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "sandbox.cli.serving")
-    chosen = Options(names=arguments.names)
+    chosen = opening(arguments)
     async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
         serving = await loading
         return int(await serving.serve(live, ready, arguments, channel))

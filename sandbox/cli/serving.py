@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from sandbox.cli.approved import tell
 from sandbox.cli.bench import Bench
 from sandbox.cli.pipeline import handler_of
 from sandbox.errors import SandboxError, ServerFault
@@ -44,6 +45,7 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
         ),
     )
     live.revetter.subscribe(session.replace_exposure)
+    tell(live)
     watching = asyncio.create_task(_until_ended(live))
     running = asyncio.create_task(session.run())
     try:

@@ -7,12 +7,13 @@ import functools
 import json
 
 from sandbox.cli import options
+from sandbox.cli.approved import opening
 from sandbox.cli.bench import bench, run_async
 from sandbox.cli.evidence import trail
 from sandbox.cli.progress import person
 from sandbox.cli.run import add_serving_options, until_signalled
 from sandbox.events import Recorder
-from sandbox.supervisor import Options, open_server
+from sandbox.supervisor import open_server
 from sandbox.supervisor.admission import LiveServer
 
 
@@ -33,7 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace, recorder: Recorder) -> int:
     async with bench(arguments, recorder, person()) as ready:
-        chosen = Options(names=arguments.names)
+        chosen = opening(arguments)
         async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
             if arguments.json:
                 print(json.dumps([dict(tool.definition) for tool in live.exposure.tools.values()], indent=1))
@@ -50,6 +51,8 @@ def show(live: LiveServer) -> None:
         effect = "changes " + ", ".join(contract.mutates) if contract.mutates else "reads only"
         print(f"{name:<{width}}  {contract.name} ({effect})")
     offered = live.exposure.surface.tools if live.exposure.surface else {}
+    for name, why in live.exposure.held.items():
+        print(f"{name}: out of service, {why}")
     hidden = sorted(set(offered) - {tool.server_name for tool in live.exposure.tools.values()})
     if hidden:
         print(f"not bound, so invisible and not callable: {', '.join(hidden)}")

@@ -41,6 +41,7 @@ class LiveServer:
         exposure: what callers may see of it now; sessions follow its changes through ``revetter``.
         stderr: the bounded tail of what it wrote there.
         revetter: reads its lists again and tells what goes on.
+        trust: ``pinned``, or ``first use`` when nobody has approved what it offers.
     """
 
     spec: DriverSpec
@@ -52,6 +53,7 @@ class LiveServer:
     stderr: StderrTail
     revetter: Revetter
     options: Options = field(default_factory=Options)
+    trust: str = "pinned"
 
     def follow(self, exposure: Exposure) -> None:
         """Take what goes on from now on."""
@@ -73,7 +75,7 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
     approval = Approval(spec, plan, options)
     exposure = _vetted(approval, surface, scope)  # 5
     revetter = Revetter(peer, spec, approval.reread, scope, plan.limits.call_timeout)
-    live = LiveServer(spec, plan, instance, peer, exposure, scope, stderr, revetter, options)
+    live = LiveServer(spec, plan, instance, peer, exposure, scope, stderr, revetter, options, approval.trust)
     revetter.subscribe(live.follow)
     revetter.begin(surface, exposure)
     return live

@@ -54,11 +54,13 @@ class Approval:
     Attributes:
         approved: the pins, once :meth:`first` has found them.
         lost: names of the server's tools that stay out of service → why.
+        trust: ``pinned``, or ``first use`` when what the server said first stands in for pins.
     """
 
     def __init__(self, spec: DriverSpec, plan: SandboxPlan, options: Options) -> None:
         self.approved: ServerSurface | None = None
         self.lost: dict[str, str] = {}
+        self.trust = "first use"
         self._spec = spec
         self._plan = plan
         self._options = options
@@ -107,14 +109,14 @@ class Approval:
         """Return what was approved, or what stands in for it."""
         known = pins.read(self._spec.folder) if self._spec.folder else None
         approved = known.under(surface.client_capabilities) if known is not None else None
-        trust = "pinned" if approved is not None else "first use"
+        self.trust = "pinned" if approved is not None else "first use"
         offered = pins.digest_of(declared(surface, self._spec))
         if approved is None:
             self._may_be_first(known, surface)
         else:
             approved = declared(approved, self._spec)
         digest = pins.digest_of(approved) if approved is not None else ""
-        scope.fact("vet.pins", trust=trust, approved=digest, offered=offered)
+        scope.fact("vet.pins", trust=self.trust, approved=digest, offered=offered)
         return approved if approved is not None else surface
 
     def _may_be_first(self, known: pins.Pins | None, surface: ServerSurface) -> None:
@@ -124,7 +126,7 @@ class Approval:
             key, others = pins.key_of(surface.client_capabilities), ", ".join(sorted(known.surfaces))
             message = f"{lock}: the server was approved for clients with {others}, and is now offered {key}"
             raise VetRefused("VET-130", message, mend)
-        if self._options.require_pins:
+        if self._options.pins_required():
             message = f"{lock}: nobody has approved what this server offers, and this host's policy asks for it"
             raise VetRefused("VET-130", message, mend)
 

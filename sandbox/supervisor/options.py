@@ -24,7 +24,7 @@ class Options:
         grace: seconds a server has to end after its stdin is closed.
         fitting: what becomes of tools whose fit cannot be decided.
         vets: checks beyond the existence of every bound name, in order.
-        require_pins: refuse a server that nobody has approved; else it is held to what it says first.
+        pins_required: asked when nobody has approved a server: whether it is refused, or held to what it says first.
         on_stderr: called with each line of the server's stderr, bounded but not cleaned.
     """
 
@@ -33,5 +33,5 @@ class Options:
     grace: float = STOP_GRACE
     fitting: Fitting = field(default_factory=Fitting)
     vets: tuple[Vet, ...] = ()
-    require_pins: bool = False
+    pins_required: Callable[[], bool] = bool
     on_stderr: Callable[[bytes], None] | None = None

@@ -13,7 +13,7 @@ change of it takes the tool out of service all the same: it was what the tool wa
 ``execution``             absent means ``taskSupport: forbidden``
 everything else           any difference is *text*: title, description, icons, ``_meta``, unknown members
 a tool that is gone       *narrowing*
-a tool that is new        *noted*: nothing binds it, so it stays invisible
+a tool that is new        *text* when the driver binds it, else *noted*: it stays invisible
 prompts, resources        any difference is *text*; new ones are *text*, gone ones *narrowing*; ``size`` and
                           ``lastModified`` of a resource are *noted*
 server                    another name, era or instructions: *text* about every tool; version and the rest: *noted*
@@ -113,8 +113,11 @@ def drift(
     chosen = options or Options()
     found: list[Change] = [*_server(approved, offered), *_capabilities(approved, offered)]
     for name in sorted(approved.tools.keys() | offered.tools.keys()):
-        watched = bound is None or name in bound
-        found += _tool(name, approved.tools.get(name), offered.tools.get(name), chosen if watched else None)
+        if name not in approved.tools:
+            found.append(_new(name, offered.tools[name], bound))
+        else:
+            watched = bound is None or name in bound
+            found += _tool(name, approved.tools[name], offered.tools.get(name), chosen if watched else None)
     found += _others("prompts", approved.prompts, offered.prompts)
     found += _others("resources", _keyed(approved.resources, "uri"), _keyed(offered.resources, "uri"))
     before, after = (_keyed(one.resource_templates, "uriTemplate") for one in (approved, offered))
@@ -158,21 +161,24 @@ def _both_mappings(one: Any, other: Any) -> bool:
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
+def _new(name: str, after: Mapping[str, Any], bound: Collection[str] | None) -> Change:
+    if bound is not None and name in bound:
+        return Change("tools", name, "", "text", ABSENT, after, "new, and not approved")
+    return Change("tools", name, "", "noted", ABSENT, after, "new, and not bound")
+
+
 def _tool(
-    name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, options: Options | None
+    name: str, before: Mapping[str, Any], after: Mapping[str, Any] | None, options: Options | None
 ) -> Iterator[Change]:
-    """Yield the changes of one tool; without ``options`` nothing binds it."""
-    if before is None:
-        yield Change("tools", name, "", "noted", ABSENT, after, "new; nothing binds it yet")
-    elif after is None:
+    """Yield the changes of one tool that was approved; without ``options`` nothing binds it."""
+    if after is None:
         yield Change("tools", name, "", "narrowing", before, ABSENT, "no longer offered")
-    else:
-        for field, old, new in _members(before, after):
-            yield (
-                Change("tools", name, field, "noted", old, new)
-                if options is None
-                else _field(name, field, old, new, options)
-            )
+        return
+    for field, old, new in _members(before, after):
+        if options is None:
+            yield Change("tools", name, field, "noted", old, new, "not bound")
+        else:
+            yield _field(name, field, old, new, options)
 
 
 def _field(name: str, field: str, before: Any, after: Any, options: Options) -> Change:

@@ -1,0 +1,44 @@
+"""How commands open a server with regard to its pins, and what they tell whoever started them. Light to import."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from sandbox.cli.report import line_of, say
+from sandbox.supervisor.options import Options
+
+if TYPE_CHECKING:
+    from sandbox.supervisor.admission import LiveServer
+    from sandbox.vet.model import Exposure
+
+
+def opening(arguments: argparse.Namespace) -> Options:
+    """Return how a command opens a server; the operator's ceiling is asked about pins only when there are none."""
+
+    def required() -> bool:
+        from sandbox.cli.wiring import load_policy  # heavy, and needed by few
+
+        return not load_policy(getattr(arguments, "policy", None)).first_use
+
+    return Options(names=arguments.names, pins_required=required)
+
+
+def tell(live: LiveServer) -> None:
+    """Say on stderr what is out of service, and that nobody has approved the server, if so; go on with what changes."""
+    if live.trust == "first use":
+        file = line_of(live.spec.file)
+        say(f"mcp-sandbox: nobody has approved what this server offers — `mcp-sandbox pins approve {file}` does")
+    known: dict[str, str] = {}
+
+    def hear(exposure: Exposure) -> None:
+        for name, why in exposure.held.items():
+            if known.get(name) != why:
+                say(f"mcp-sandbox: {line_of(f'`{name}` is out of service: {why} — see `mcp-sandbox pins diff`')}")
+        for name in known.keys() - exposure.held.keys():
+            say(f"mcp-sandbox: {line_of(f'`{name}` is back in service')}")
+        known.clear()
+        known.update(exposure.held)
+
+    hear(live.exposure)
+    live.revetter.subscribe(hear)
