@@ -32,6 +32,9 @@ from tests.tls_kit import authority
 SUBNET: Final = "198.51.100.208/28"
 ADDRESS: Final = "198.51.100.214"
 PORT: Final = 4873
+ELSEWHERE: Final = "198.51.100.215"
+NAMES: Final = {"registry.test": ADDRESS, "files.test": ELSEWHERE}
+"""Both hosts by name; the second one serves the same files, and is not the registry."""
 
 
 def docker(*arguments: str) -> str:
@@ -56,6 +59,7 @@ class Lab:
     container: str
     home: Path
     environ: Mapping[str, str]
+    second: str = ""
     opened: list[Reach] = field(default_factory=list)
     confined: bool = True
 
@@ -81,22 +85,37 @@ class Lab:
         """Return the paths that were asked for."""
         return docker("logs", self.container).splitlines()
 
-    def npm(self, name: str, files: Mapping[str, tarfile.TarInfo | bytes], **manifest: Any) -> str:
-        """Publish an npm package and return its integrity."""
+    def elsewhere(self) -> list[str]:
+        """Return the paths that the host that is not the registry was asked for."""
+        return docker("logs", self.second).splitlines()
+
+    def by_name(self) -> dict[str, str]:
+        """Return the configuration of clients with the registry by its name."""
+        home = self.home / "named"
+        home.mkdir(exist_ok=True)
+        (home / ".npmrc").write_text(f"registry=https://registry.test:{PORT}/npm/\n")
+        (home / "pip.conf").write_text(f"[global]\nindex-url = https://registry.test:{PORT}/simple\n")
+        files = {"NPM_CONFIG_USERCONFIG": str(home / ".npmrc"), "PIP_CONFIG_FILE": str(home / "pip.conf")}
+        return {**self.environ, **files, "HOME": str(home)}
+
+    def npm(
+        self, name: str, files: Mapping[str, tarfile.TarInfo | bytes], *, host: str = ADDRESS, **manifest: Any
+    ) -> str:
+        """Publish an npm package, its tarball on ``host``, and return its integrity."""
         body = {"name": name, "version": "1.0.0", **manifest}
         data = npm_tarball({"package.json": json.dumps(body).encode(), **files})
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
         place = self.folder / "npm" / name
         place.mkdir(parents=True, exist_ok=True)
         (place / "x.tgz").write_bytes(data)
-        tarball = f"https://{ADDRESS}:{PORT}/npm/{name}/x.tgz"
+        tarball = f"https://{host}:{PORT}/npm/{name}/x.tgz"
         scripts = {"hasInstallScript": True} if "scripts" in manifest else {}
         version = body | scripts | {"dist": {"tarball": tarball, "integrity": integrity}}
         packument = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
         (self.folder / "npm" / f"{name}.json").write_text(json.dumps(packument))
         return integrity
 
-    def wheel(self, name: str, files: Mapping[str, bytes], *, requires: tuple[str, ...] = ()) -> str:
+    def wheel(self, name: str, files: Mapping[str, bytes], *, requires: tuple[str, ...] = (), host: str = "") -> str:
         """Publish a wheel and return its SHA-256."""
         info = f"{name}-1.0.dist-info"
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n" + "".join(
@@ -112,15 +131,16 @@ class Lab:
             for path, data in whole.items():
                 archive.writestr(path, data)
             archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in [*whole, f"{info}/RECORD"]))
-        return self.file_of_index(name, f"{name}-1.0-py3-none-any.whl", buffer.getvalue())
+        return self.file_of_index(name, f"{name}-1.0-py3-none-any.whl", buffer.getvalue(), host)
 
-    def file_of_index(self, name: str, file: str, data: bytes) -> str:
-        """Put a file into the Python index and return its SHA-256."""
+    def file_of_index(self, name: str, file: str, data: bytes, host: str = "") -> str:
+        """Put a file into the Python index, linked on another host when one is given, and return its SHA-256."""
         place = self.folder / "simple" / name.replace("_", "-")
         place.mkdir(parents=True, exist_ok=True)
         (place / file).write_bytes(data)
         digest = hashlib.sha256(data).hexdigest()
-        link = f'<a href="{file}#sha256={digest}">{file}</a>'
+        base = f"https://{host}:{PORT}/simple/{place.name}/" if host else ""
+        link = f'<a href="{base}{file}#sha256={digest}">{file}</a>'
         (place / "index.html").write_text(f"<!DOCTYPE html><html><body>{link}</body></html>")
         return digest
 
@@ -145,7 +165,7 @@ def registry(scratch: Path) -> Iterator[Lab]:
     folder, home, tls = scratch / "srv", scratch / "home", scratch / "tls"
     for path in (folder / "npm", folder / "simple", home, tls):
         path.mkdir(parents=True)
-    own = authority(tls, ADDRESS)
+    own = authority(tls, ADDRESS, *NAMES, ELSEWHERE)
     own.key.chmod(0o644)
     for parent in [*tls.parents][:4]:
         parent.chmod(parent.stat().st_mode | 0o711)
@@ -161,17 +181,22 @@ def registry(scratch: Path) -> Iterator[Lab]:
     image = host_images().ensure("python", moved=True).id
     name = f"mcp-sandbox-test-registry-{secrets.token_hex(4)}"
     docker("network", "create", "--internal", "--subnet", SUBNET, name)
-    container = ""
+    containers = []
     try:
-        container = docker(
-            *("run", "--detach", "--name", name, "--network", name, "--ip", ADDRESS, "--cap-drop", "ALL"),
-            *("--volume", f"{scratch}:{scratch}:ro", "--volume", f"{ROOT / 'tests' / 'peers'}:/peers:ro", image),
-            *("/usr/bin/python3", "/peers/registry.py", str(PORT), str(own.cert), str(own.key), str(folder)),
-        )
+        for host, address in NAMES.items():
+            options = ("--network-alias", host, "--ip", address, "--cap-drop", "ALL")
+            containers.append(
+                docker(
+                    *("run", "--detach", "--name", f"{name}-{host}", "--network", name, *options),
+                    *("--volume", f"{scratch}:{scratch}:ro", "--volume", f"{ROOT / 'tests' / 'peers'}:/peers:ro"),
+                    *(image, "/usr/bin/python3", "/peers/registry.py"),
+                    *(str(PORT), str(own.cert), str(own.key), str(folder)),
+                )
+            )
         time.sleep(0.5)
-        yield Lab(folder, name, container, home, environ)
+        yield Lab(folder, name, containers[0], home, environ, containers[1])
     finally:
-        if container:
+        for container in containers:
             docker("rm", "--force", container)
         docker("network", "rm", name)
 

@@ -64,6 +64,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         "look after this host",
         (
             Command("doctor", "doctor", "report what this host can enforce and what not, with the fix"),
+            Command("registries", "registries", "show which package registries installs use, and let them be reached"),
             Command("images", "images", "build and list the images that servers run on"),
             Command("stats", "stats", "show live what every running server uses"),
             Command("reap", "reap", "remove what a killed supervisor left behind"),

@@ -100,7 +100,7 @@ def review(
     spec = load_driver(arguments.driver)
     ceiling = load_policy(getattr(arguments, "policy", None))
     overrides = overrides_of(arguments)
-    image = ensure_server_image(spec, progress, pull=ceiling.pull)
+    image = ensure_server_image(spec, progress, pull=ceiling.pull, ceiling=ceiling)
     remote = spec.server.kind == "remote"
     egress = ensure_image("egress", progress).id if (spec.egress and not remote) or learning else ""
     host = replace(

@@ -194,10 +194,10 @@ def test_default_registry_is_asked_of_the_client(client: str, tmp_path: Path) ->
     """When nothing is configured and the build is confined, the client says what it would reach, without a network."""
     shop = Shop(host_images(), Offline(), {}, tmp_path, tmp_path)
 
-    (found,) = shop.origins(client, [])
+    (found,) = shop.addresses(client, [])
 
     assert found.startswith("https://")
-    assert () == Shop(host_images(), Bridge(), {}, tmp_path, tmp_path).origins(client, [])
+    assert () == Shop(host_images(), Bridge(), {}, tmp_path, tmp_path).addresses(client, [])
 
 
 def test_image_of_ours_needs_no_lock() -> None:

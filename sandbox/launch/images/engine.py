@@ -39,7 +39,13 @@ _REMOVING: Final = 0.1
 
 
 class ImageEngine(Protocol):
-    """What images and installs need from a container engine. Every method raises ``PlatformError`` when it fails."""
+    """What images and installs need from a container engine. Every method raises ``PlatformError`` when it fails.
+
+    Attributes:
+        path: its unix socket.
+    """
+
+    path: str
 
     def inspect(self, reference: str) -> dict[str, Any] | None:
         """Return the description of a present image, or ``None``; never pulls."""

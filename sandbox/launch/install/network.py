@@ -1,7 +1,7 @@
 """How build containers reach a registry: the seam where egress is confined to it.
 
-Today the default is the engine's ordinary bridge. The egress broker implements :class:`BuildNetworks` and lets a
-build reach what it is told here, and nothing else.
+:class:`~sandbox.launch.install.confined.Confined` lets a build reach what it is told here, and nothing else; it is what
+commands use. :class:`Bridge` is everything that the host reaches, for tests that need a comparison.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ class Reach:
 
 
 class BuildNetworks(Protocol):
-    """Makes networks for builds.
+    """Makes networks for builds."""
 
-    Attributes:
-        confined: whether what is not in :class:`Reach` cannot be reached; then ``origins`` is never empty.
-    """
-
-    confined: bool
+    @property
+    def confined(self) -> bool:
+        """Whether what is not in :class:`Reach` cannot be reached; then ``origins`` is never empty."""
 
     def open(self, reach: Reach) -> AbstractContextManager[BuildNetwork]:
         """Return a network that is in force before a build starts and is removed when the context ends.

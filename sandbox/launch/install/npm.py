@@ -24,7 +24,7 @@ from sandbox.launch.images.tree import Tree
 from sandbox.launch.images.unpack import unpack_tar
 from sandbox.launch.install import hostca, npmrc
 from sandbox.launch.install.ask import Ask
-from sandbox.launch.install.network import Reach
+from sandbox.launch.install.network import Reach, origin
 from sandbox.launch.install.shop import Built, Pins, Shop
 
 NODE: Final = "/usr/bin/node"
@@ -242,14 +242,22 @@ def _run(shop: Shop, script: str, files: dict[str, bytes], what: str, output: An
         "npm_config_globalconfig": "/work/none",
         "npm_config_cache": "/work/cache",
         "npm_config_loglevel": "http",
+        "npm_config_fetch_retry_mintimeout": "500",  # a refusal is final, and npm would wait a minute for it
+        "npm_config_fetch_retry_maxtimeout": "2000",
         **dict.fromkeys(_ELSEWHERE, "none"),
         "PATH": "/usr/bin",
     }
-    addresses = [value for name, value in settings.values.items() if name.endswith("registry")]
-    reach = Reach("npm", shop.origins("npm", addresses))
+    reach = Reach("npm", tuple(dict.fromkeys(map(origin, registries(shop)))))
     with shop.networks.open(reach) as network:
         job = Job(shop.image("build-node"), ("/usr/bin/sh", "-c", script), what, files=sent, env=env, network=network)
         shop.runner.run(job, output)
+
+
+def registries(shop: Shop) -> tuple[str, ...]:
+    """Return the addresses of the registries that the user's npm asks: its own and those of scopes."""
+    settings = npmrc.load(shop.environ)
+    scoped = [value for name, value in settings.values.items() if name.endswith(":registry")]
+    return (*shop.addresses("npm", [settings.registry]), *scoped)
 
 
 def _name(path: str, entry: Mapping[str, Any]) -> str:

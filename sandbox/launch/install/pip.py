@@ -15,17 +15,20 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.errors import InstallRefused, PlatformError
+from sandbox.errors import InstallRefused, PlatformError, SpecError
 from sandbox.launch.images.runner import BuildFailed, Job
 from sandbox.launch.images.tree import Tree
 from sandbox.launch.images.unpack import unpack_tar
-from sandbox.launch.install import hostca, pipconf
+from sandbox.launch.install import askindex, hostca, pipconf
 from sandbox.launch.install.ask import Ask
-from sandbox.launch.install.network import Reach
+from sandbox.launch.install.network import Reach, origin
 from sandbox.launch.install.shop import Built, Pins, Shop
+from sandbox.policy.destinations import is_name
+from sandbox.policy.hosts import parse_rule
 from sandbox.resources import shipped
 
 PYTHON: Final = "/usr/bin/python3"
@@ -34,6 +37,12 @@ STARTER: Final = "app/start.py"
 
 MAX_PACKAGES: Final = 1000
 """Of one server; real ones have up to a hundred."""
+
+MAX_FILE_HOSTS: Final = 4
+"""On which indexes keep the files of one package; real ones have one."""
+
+MAX_ANSWER: Final = 4096
+"""Bytes of such an answer."""
 
 _SPEC: Final = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:\[[A-Za-z0-9._, -]+\])?"
@@ -49,6 +58,7 @@ _RESOLVE: Final = (
     "set -e; tar -xf -; uv pip compile --quiet --generate-hashes --no-build --no-header --no-annotate"
     f" --no-strip-markers --python {PYTHON} --output-file out.txt in.txt >&2; tar -cf - out.txt"
 )
+_ASK: Final = f'set -e; tar -xf -; exec {PYTHON} -I -c "$@"'
 _INSTALL: Final = (
     "set -e; tar -xf -; uv pip install --require-hashes --no-build --no-deps --link-mode copy"
     f" --python {PYTHON} --target /work/tree/{SITE} -r in.txt >&2;"
@@ -71,7 +81,7 @@ class Pip:
             files["out.txt"] = _requirements(old, hashes=False)
         shop.progress.step(f"resolving {ask.wanted}")
         output = shop.scratch / "pip-lock.tar"
-        _run(shop, _RESOLVE, files, f"resolve {ask.wanted}", output)  # 1
+        _run(shop, _RESOLVE, files, f"resolve {ask.wanted}", output, _name(ask.wanted))  # 1
         tree = Tree()
         unpack_tar(output, tree)
         entry = tree.get("out.txt")
@@ -86,7 +96,7 @@ class Pip:
         shop.progress.step(f"installing {ask.wanted} ({len(section['packages'])} packages)")
         output = shop.scratch / "pip-tree.tar"
         try:
-            _run(shop, _INSTALL, files, f"install {ask.wanted}", output)  # 3, 4
+            _run(shop, _INSTALL, files, f"install {ask.wanted}", output, _name(ask.wanted))  # 3, 4
         except BuildFailed as error:
             if "Hash mismatch" in error.log:
                 raise InstallRefused(
@@ -167,6 +177,12 @@ def starter(module: str, attribute: str, program: str) -> bytes:
     ).encode()
 
 
+def _name(wanted: str) -> str:
+    """Return the normalised name of a wished package (simple repository API, names)."""
+    match = _SPEC.match(wanted)
+    return re.sub(r"[-_.]+", "-", match["name"]).lower() if match else ""
+
+
 def _requirements(section: Mapping[str, Any], *, hashes: bool) -> bytes:
     lines = []
     for name, entry in sorted(section["packages"].items()):
@@ -177,7 +193,7 @@ def _requirements(section: Mapping[str, Any], *, hashes: bool) -> bytes:
     return "".join(lines).encode()
 
 
-def _run(shop: Shop, script: str, files: dict[str, bytes], what: str, output: Path) -> None:
+def _run(shop: Shop, script: str, files: dict[str, bytes], what: str, output: Path, package: str) -> None:
     """Run a script in the uv build image with the user's index, credentials and certificates."""
     settings = pipconf.load(shop.environ, shop.progress.detail)
     sent = {**files, "ca.pem": hostca.bundle(shop.environ, (settings.cert,) if settings.cert else ())}
@@ -192,8 +208,52 @@ def _run(shop: Shop, script: str, files: dict[str, bytes], what: str, output: Pa
         "UV_NO_PROGRESS": "1",
         "UV_PYTHON_DOWNLOADS": "never",
     }
-    addresses = [settings.index, *settings.extra, *settings.links]
-    reach = Reach("uv", shop.origins("uv", addresses))
-    with shop.networks.open(reach) as network:
+    origins = [origin(address) for address in (*indexes(shop), *settings.links)]
+    if shop.networks.confined:
+        origins += files_of(shop, package)
+    with shop.networks.open(Reach("uv", tuple(dict.fromkeys(origins)))) as network:
         job = Job(shop.image("build-python"), ("/usr/bin/sh", "-c", script), what, files=sent, env=env, network=network)
         shop.runner.run(job, output)
+
+
+def indexes(shop: Shop) -> tuple[str, ...]:
+    """Return the addresses of the indexes that the user's pip asks; they may hold credentials."""
+    settings = pipconf.load(shop.environ, shop.progress.detail)
+    return (*shop.addresses("uv", [settings.index]), *settings.extra)
+
+
+def files_of(shop: Shop, package: str) -> tuple[str, ...]:
+    """Return the origins on which the indexes keep a package's files, by their own answer.
+
+    Asked by :mod:`.askindex` in a container that reaches the indexes only, because what an index says is not ours. An
+    index that does not have the package, or cannot be reached, adds nothing: uv tells that better.
+    """
+    if package not in shop.files:
+        settings, asked = pipconf.load(shop.environ), indexes(shop)
+        certificates = hostca.bundle(shop.environ, (settings.cert,) if settings.cert else ())
+        program = Path(askindex.__file__).read_text("utf-8")
+        job = Job(
+            shop.image("build-python"),
+            ("/usr/bin/sh", "-c", _ASK, "ask", program, package, *asked),
+            f"ask the index where {package} is",
+            files={"ca.pem": certificates},
+            env={"SSL_CERT_FILE": "/work/ca.pem", "HOME": "/work"},
+        )
+        answer = shop.scratch / "files-of"
+        with shop.networks.open(Reach("uv", tuple(map(origin, asked)))) as network:
+            shop.runner.run(replace(job, network=network), answer)
+        shop.files[package] = hosts_of(answer.read_bytes())
+    return shop.files[package]
+
+
+def hosts_of(answer: bytes) -> tuple[str, ...]:
+    """Return the origins of one answer of :mod:`.askindex`, bounded, canonical; others are left out."""
+    found: dict[str, None] = {}
+    for line in answer[:MAX_ANSWER].decode("ascii", "replace").splitlines():
+        try:
+            rule = parse_rule(line)
+        except SpecError:
+            continue
+        if line.startswith("https://") and is_name(rule.host):
+            found[line] = None
+    return tuple(found)[:MAX_FILE_HOSTS]

@@ -14,7 +14,7 @@ from sandbox.launch.images.progress import Progress
 from sandbox.launch.images.runner import Job, Runner
 from sandbox.launch.images.tree import Tree
 from sandbox.launch.install.ask import Ask
-from sandbox.launch.install.network import BuildNetworks, origin
+from sandbox.launch.install.network import BuildNetworks
 
 _DEFAULTS: Final = {
     "npm": ("build-node", "npm_config_cache=/work node /usr/lib/node_modules/npm/bin/npm-cli.js config get registry"),
@@ -52,6 +52,8 @@ class Shop:
         folder: the driver's folder, where host files lie.
         base: image of images/ that the result lies on, empty while that is not known.
         added: layers that have been built on it so far.
+        defaults: client → what it asks when nothing is configured, as far as it was asked.
+        files: package → hosts that its index keeps files on, as far as it was asked.
     """
 
     images: Images
@@ -61,6 +63,8 @@ class Shop:
     folder: Path
     base: str = ""
     added: list[Tree] = field(default_factory=list)
+    defaults: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def progress(self) -> Progress:
@@ -80,23 +84,26 @@ class Shop:
             programs, libraries = programs.union(assemble.programs(tree)), libraries | assemble.libraries(tree)
         return Offer(self.base, self.images.arch, programs, libraries)
 
-    def origins(self, client: str, addresses: Iterable[str]) -> tuple[str, ...]:
-        """Return what a build has to reach: the configured addresses, else the client's own default.
+    def addresses(self, client: str, configured: Iterable[str]) -> tuple[str, ...]:
+        """Return what a client asks: the configured addresses, else its own default.
 
         The default is asked of the client itself, in a container without a network, so that no registry is named here;
         and only when somebody confines the build.
         """
-        configured = tuple(dict.fromkeys(origin(address) for address in addresses if address))
-        if configured or not self.networks.confined:
-            return configured
+        found = tuple(dict.fromkeys(address for address in configured if address))
+        if found or not self.networks.confined:
+            return found
+        if client in self.defaults:
+            return self.defaults[client]
         image, script = _DEFAULTS[client]
         output = self.scratch / f"{client}-default"
         job = Job(
             self.image(image), ("/usr/bin/sh", "-c", script), f"ask {client} for its registry", env={"HOME": "/work"}
         )
         self.runner.run(job, output)
-        found = re.search(r"https://\S+", output.read_text("utf-8", "replace"))
-        return (origin(found[0]),) if found else ()
+        answer = re.search(r"https://\S+", output.read_text("utf-8", "replace"))
+        self.defaults[client] = (answer[0],) if answer else ()
+        return self.defaults[client]
 
     def tell_stripped(self, paths: Iterable[str]) -> None:
         """Name the files that lost their set-id bits."""
