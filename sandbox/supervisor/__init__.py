@@ -74,7 +74,12 @@ async def open_server(
     scope = scope.within(instance=instance.id)
     chosen = options or Options()
     try:
-        admission = await loading
+        try:
+            admission = await loading
+        except BaseException:
+            if instance.stream is not None:  # nobody has taken it over yet
+                instance.stream.close()
+            raise
         live = await admission.admit(instance, spec, plan, scope, chosen)  # 2-5
         try:
             yield live  # 6

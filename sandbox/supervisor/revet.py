@@ -70,6 +70,8 @@ class Revetter:
         self._started = 0.0
         self._task: asyncio.Task[None] | None = None
         self._over = False
+        self._free = asyncio.Event()
+        self._free.set()
         peer.add_listener(self)
 
     def begin(self, surface: ServerSurface, exposure: Exposure) -> None:
@@ -97,6 +99,16 @@ class Revetter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def hold(self) -> None:
+        """Return when what was asked for has been read, and read nothing more: the server is about to be frozen."""
+        await self._until(self._asked)
+        self._free.clear()
+
+    def go_on(self, scope: Scope) -> None:
+        """Undo :meth:`hold`, recording in another scope: the server has been given to a tenant."""
+        self._scope = scope
+        self._free.set()
 
     # --- around a call -------------------------------------------------------------------------------------------
     async def before_call(self) -> int:
@@ -154,6 +166,9 @@ class Revetter:
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), RECHECK_IDLE if self._good else RECHECK_RETRY)
+            await self._free.wait()
+            if self._over:
+                return
             number, occasion = self._asked, self._occasion if self._asked > self._read else "interval"
             try:
                 await self._once(occasion)
@@ -201,6 +216,7 @@ class Revetter:
 
     def _end(self) -> None:
         self._over = True
+        self._free.set()
         self._wake.set()
         self._settle()
 

@@ -81,6 +81,10 @@ class Unasked:
         self._bytes = TokenBucket(MAX_OWN_BYTES_PER_SECOND, MAX_OWN_BYTES_AT_ONCE)
         self._now = asyncio.get_running_loop().time
 
+    def record_in(self, scope: Scope) -> None:
+        """Record in another scope from now on."""
+        self._scope = scope
+
     def take(self, message: Request | Notification, size: int) -> Message | None:
         """Take one message of ``size`` bytes; return what it is to be answered with."""
         now = self._now()

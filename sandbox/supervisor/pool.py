@@ -1,0 +1,370 @@
+"""Instances by driver and tenant: one vetted server for each pair, started when it is first needed.
+
+::
+
+    async with Instances(opening(backend, scope), scope) as pool:
+        pool.add(Served(spec, plan=lambda tenant: plan))
+        async with pool.lease("filesystem-mcp", tenant, "alice") as lease:
+            result = await lease.request("tools/call", {…}, timeout=30)
+
+A lease, step by step:
+
+ 1. An instance of the pair that is ready is used; after a long rest it has to answer a ping first.
+ 2. Otherwise one start is begun for everybody who waits for the pair: after the back-off of earlier failures, and not
+    at all while the circuit breaker is open (:mod:`sandbox.supervisor.breaker`).
+ 3. Starts take their turn by tenant, a bounded number at once (:mod:`sandbox.supervisor.fair`).
+ 4. Folders: two tenants never write the same one.
+ 5. A warm instance (vetted, paused, nobody's) is taken where the tenant's plan and secrets are those it was made with.
+ 6. Otherwise there has to be room: a number of instances, and the host's figures (:mod:`sandbox.supervisor.headroom`).
+    Idle instances make room, warm ones first. Without room the request is refused before the host swaps.
+ 7. The instance belongs to its tenant until it is removed. It is handed to nobody else, ever.
+
+Nothing here knows an engine: plans go in, vetted servers come out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn, Self
+
+from sandbox.errors import CallRefused, SandboxError, ServerTimeout, UsageError
+from sandbox.events import Scope
+from sandbox.supervisor.bounds import PoolBounds
+from sandbox.supervisor.breaker import Breaker
+from sandbox.supervisor.fair import Gate
+from sandbox.supervisor.headroom import HostFigures, read_host, shortage
+from sandbox.supervisor.held import Held, Opener, Served
+from sandbox.supervisor.leases import Lease, is_healthy
+from sandbox.supervisor.warm import WarmShelf, bind
+from sandbox.tenant import TenantId
+
+if TYPE_CHECKING:
+    from sandbox.plan.model import SandboxPlan
+
+Key = tuple[str, TenantId]
+"""Driver id and tenant."""
+
+REAP_LEAST: Final = 0.02
+REAP_MOST: Final = 10.0
+"""Seconds between two looks for idle instances."""
+
+
+class Instances:
+    """The instances of one supervisor.
+
+    Args:
+        opener: starts and removes one instance.
+        scope: where facts are recorded; driver, tenant and instance are added.
+        bounds: see :class:`~sandbox.supervisor.bounds.PoolBounds`.
+        host: reads the host's figures.
+    """
+
+    def __init__(
+        self,
+        opener: Opener,
+        scope: Scope,
+        bounds: PoolBounds | None = None,
+        host: Callable[[], HostFigures] = read_host,
+    ) -> None:
+        self.bounds = bounds or PoolBounds()
+        self._opener = opener
+        self._scope = scope
+        self._host = host
+        self._served: dict[str, Served] = {}
+        self._all: set[Held] = set()
+        self._bound: dict[Key, Held] = {}
+        self._starts: dict[Key, asyncio.Task[Held]] = {}
+        self._breaker: Breaker[tuple[str, TenantId | None]] = Breaker(self.bounds.restarts)
+        own = self.bounds
+        self._gate = Gate(own.starting, own.starting_of_tenant, own.waiting_of_tenant, own.patience)
+        self._shelf = WarmShelf(self)
+        self._room = asyncio.Event()
+        self._closing = False
+        self._reaper: asyncio.Task[None] | None = None
+
+    # --- life ------------------------------------------------------------------------------------------------------
+    async def __aenter__(self) -> Self:
+        self._reaper = asyncio.create_task(self._reap())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every instance; return when nothing of any is left."""
+        self._closing = True
+        self._shelf.close()
+        tasks = [*self._starts.values(), *([self._reaper] if self._reaper else [])]
+        for task in tasks:
+            task.cancel()
+        for held in list(self._all):
+            held.end()
+        await asyncio.gather(*tasks, *(held.gone() for held in list(self._all)), return_exceptions=True)
+
+    def add(self, served: Served) -> None:
+        """Serve a driver from now on, and begin its warm instances."""
+        self._served[served.spec.id] = served
+        self._shelf.refill(served)
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+    @contextlib.asynccontextmanager
+    async def lease(self, driver: str, tenant: TenantId, user: str = "") -> AsyncIterator[Lease]:
+        """Lend the instance of a driver and tenant for the caller's block.
+
+        Args:
+            driver: id of a driver that was added.
+            tenant: verified; decides which instance it is.
+            user: verified subject within the tenant, for the lease's own record; does not choose the instance.
+
+        Raises:
+            UsageError: ``CALL-078``, there is no such driver.
+            CallRefused: ``CALL-051``, ``CALL-052`` too many wait; ``CALL-070`` … ``CALL-073``, ``CALL-075``,
+                ``CALL-077``.
+            SandboxError: it could not be started, or does not fit its contracts.
+        """
+        lease = Lease(self, driver, tenant, user, await self.acquire(driver, tenant))
+        try:
+            yield lease
+        finally:
+            self.release(lease.held)
+
+    async def acquire(self, driver: str, tenant: TenantId) -> Held:
+        """Return the pair's instance, one more user counted; :meth:`release` has to follow."""
+        if driver not in self._served:
+            raise UsageError("CALL-078", f"the driver `{driver}` is not served here", "use one of those listed")
+        key = (driver, tenant)
+        while True:
+            held = self._bound.get(key)
+            if held is not None and held.sound:
+                held.leases += 1
+                if held.leases > 1 or await self._healthy(held):
+                    return held
+                self.release(held)
+                held.fail(ServerTimeout("CALL-079", "the server did not answer a ping", "report it to its author"))
+            await self._started(key)
+
+    def release(self, held: Held) -> None:
+        """Take note that one user less uses an instance."""
+        held.leases -= 1
+        held.used = asyncio.get_running_loop().time()
+        if not held.leases:
+            self._room.set()
+
+    async def _healthy(self, held: Held) -> bool:
+        rested = asyncio.get_running_loop().time() - held.used
+        if rested < self.bounds.health_after or held.live is None:
+            return True
+        return await is_healthy(held.live.peer, self.bounds.health_timeout)
+
+    async def _started(self, key: Key) -> Held:
+        """Return a fresh instance of the pair; everybody who waits for the pair waits for the same start."""
+        if self._closing:
+            raise CallRefused("CALL-077", "no more calls are taken: this supervisor is ending", "connect again later")
+        task = self._starts.get(key)
+        if task is None:
+            task = self._starts[key] = asyncio.create_task(self._start(key))
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)
+
+    def _forget(self, key: Key, done: asyncio.Task[Held]) -> None:
+        del self._starts[key]
+        if not done.cancelled():
+            done.exception()  # whoever waited has it
+
+    # --- starts ----------------------------------------------------------------------------------------------------
+    async def _start(self, key: Key) -> Held:
+        """Steps 2 to 7."""
+        driver, tenant = key
+        served = self._served[driver]
+        old = self._bound.get(key)
+        if old is not None:
+            old.end()
+            await old.gone()
+        await self._back_off(key)  # 2
+        async with self._gate.slot(tenant):  # 3
+            plan = served.plan(tenant)
+            self._check_tenant(tenant)
+            self._check_folders(tenant, plan)  # 4
+            held = self._shelf.take(served, plan, tenant)  # 5
+            if held is None:
+                await self.make_room(plan, tenant)  # 6
+                held = self.begin(Held(served, plan, tenant))
+            self._bound[key] = held
+            try:
+                await bind(held, tenant, self._scope.within(driver=driver, tenant=tenant))  # 7
+            except BaseException:
+                held.end()
+                raise
+            return held
+
+    async def _back_off(self, key: Key) -> None:
+        loop = asyncio.get_running_loop()
+        refused = self._breaker.refuses(key, loop.time())
+        if refused:
+            self._refuse(
+                key, "CALL-073", "the server keeps ending and is not started for now", f"call again in {refused:.0f} s"
+            )
+        wait = self._breaker.wait(key, loop.time())
+        if wait:
+            self._scope.within(driver=key[0], tenant=key[1]).fact("pool.restart", delay_ms=round(wait * 1000))
+            await asyncio.sleep(wait)
+
+    def begin(self, held: Held) -> Held:
+        """Start an instance and count it."""
+        self._all.add(held)
+        held.start(self._opener, self._ended)
+        return held
+
+    def _ended(self, held: Held) -> None:
+        """Take note that nothing is left of an instance."""
+        self._all.discard(held)
+        self._room.set()
+        driver, tenant = held.served.spec.id, held.tenant
+        if tenant is not None and self._bound.get((driver, tenant)) is held:
+            del self._bound[driver, tenant]
+        if held.error is not None and not self._closing:
+            now = asyncio.get_running_loop().time()
+            lasted = now - held.started if held.started else 0.0
+            self._breaker.failed((driver, tenant), now, lasted)
+            reason = getattr(held.error, "id", type(held.error).__name__)
+            with contextlib.suppress(SandboxError):  # it announces nothing
+                scope = self._scope.within(driver=driver, tenant=tenant or "", instance=instance_of(held))
+                scope.fact("pool.lost", reason=reason, lasted_ms=round(lasted * 1000))
+        if tenant is None:
+            self._shelf.lost(held)
+
+    # --- room ------------------------------------------------------------------------------------------------------
+    def _check_tenant(self, tenant: TenantId) -> None:
+        own = [held for held in self._bound.values() if held.tenant == tenant and not held.over]
+        if len(own) < self.bounds.of_tenant:
+            return
+        idle = [held for held in own if not held.leases and held.live is not None]
+        if not idle:
+            text = f"this tenant uses {len(own)} servers at once already"
+            self._refuse(("", tenant), "CALL-070", text, "end one of them, or wait for its answers")
+        min(idle, key=lambda held: held.used).end()
+
+    def _check_folders(self, tenant: TenantId, plan: SandboxPlan) -> None:
+        """Refuse a plan that writes where an instance of another tenant writes: it would carry state across."""
+        mine = _written(plan)
+        for held in self._all:
+            if held.tenant in (None, tenant) or held.over:
+                continue
+            for other in _written(held.plan):
+                for own in mine:
+                    if own == other or own.startswith(other + "/") or other.startswith(own + "/"):
+                        self._refuse(
+                            (plan.driver_id, tenant),
+                            "CALL-075",
+                            "another tenant's server writes to the folder that this one would write to",
+                            "grant each tenant a folder of its own",
+                        )
+
+    async def make_room(self, plan: SandboxPlan, tenant: TenantId | None) -> None:
+        """Return when there is room for an instance (step 6); idle ones are ended for it.
+
+        Raises:
+            CallRefused: ``CALL-071`` too many instances, ``CALL-072`` the host has no room.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.bounds.patience
+        while True:
+            why, full = self.shortage(plan), len(self._all) >= self.bounds.instances
+            if not (why or full):
+                return
+            victim = self._victim()
+            if victim is not None:
+                victim.end()
+                await victim.gone()
+                continue
+            key = (plan.driver_id, tenant or TenantId(""))
+            if why:
+                self._refuse(key, "CALL-072", "this host has no room for another server", "call again later", why)
+            self._room.clear()
+            try:
+                await asyncio.wait_for(self._room.wait(), max(0.0, min(until - loop.time(), self._ripens())))
+            except TimeoutError:
+                if loop.time() >= until:
+                    text = f"{len(self._all)} servers run already, and all are in use"
+                    self._refuse(key, "CALL-071", text, "call again later")
+
+    def shortage(self, plan: SandboxPlan) -> str:
+        """Return why the host has no room for an instance, empty when it has."""
+        committed = sum(held.plan.limits.memory_bytes for held in self._all)
+        return shortage(self._host(), plan.limits.memory_bytes, committed, self.bounds.reserve)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more instances are allowed."""
+        return len(self._all) >= self.bounds.instances
+
+    @property
+    def closing(self) -> bool:
+        """Whether no more instances are started."""
+        return self._closing
+
+    def _victim(self) -> Held | None:
+        """Return the instance that is missed least: a warm one, else the one unused for longest, if for long enough."""
+        warm = self._shelf.spare()
+        if warm is not None:
+            return warm
+        before = asyncio.get_running_loop().time() - self.bounds.idle_least
+        idle = [held for held in self._idle() if held.used <= before]
+        return min(idle, key=lambda held: held.used, default=None)
+
+    def _ripens(self) -> float:
+        """Return the seconds until an idle instance may be ended for others."""
+        now = asyncio.get_running_loop().time()
+        soonest = min((held.used for held in self._idle()), default=now + self.bounds.patience)
+        return max(0.01, soonest + self.bounds.idle_least - now)
+
+    def _idle(self) -> Iterator[Held]:
+        return (held for held in self._bound.values() if held.sound and not held.leases)
+
+    def _refuse(self, key: Key, number: str, text: str, mend: str, detail: str = "") -> NoReturn:
+        """Record and raise a refusal; ``detail`` is for the operator and not for the client."""
+        scope = self._scope.within(driver=key[0], tenant=key[1])
+        scope.fact("pool.refuse", reason=number, instances=len(self._all), detail=detail)
+        raise CallRefused(number, text, mend)
+
+    async def _reap(self) -> None:
+        """End what nobody has used for long."""
+        while True:
+            await asyncio.sleep(min(REAP_MOST, max(REAP_LEAST, self.bounds.idle / 4)))
+            before = asyncio.get_running_loop().time() - self.bounds.idle
+            for held in [one for one in self._idle() if one.used <= before]:
+                with contextlib.suppress(SandboxError):
+                    self._scope.within(driver=held.served.spec.id, tenant=held.tenant or "").fact("pool.idle")
+                held.end()
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+    def figures(self) -> dict[str, int]:
+        """Return how many instances there are, for status pages and tests."""
+        used = sum(1 for held in self._all if held.leases)
+        warm = sum(1 for held in self._all if held.tenant is None)
+        return {"instances": len(self._all), "used": used, "warm": warm, "tenants": len({k[1] for k in self._bound})}
+
+    @property
+    def scope(self) -> Scope:
+        """Where facts are recorded."""
+        return self._scope
+
+    def failing(self, served: Served) -> float:
+        """Return the seconds for which no warm instance of a driver is started: earlier ones failed."""
+        now = asyncio.get_running_loop().time()
+        key = (served.spec.id, None)
+        return max(self._breaker.refuses(key, now), self._breaker.wait(key, now))
+
+
+def instance_of(held: Held) -> str:
+    """Return the engine's id of an instance, empty before it has one."""
+    return held.live.instance.id if held.live is not None else ""
+
+
+def _written(plan: SandboxPlan) -> list[str]:
+    return [mount.source.rstrip("/") for mount in plan.mounts if mount.writable]
