@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandbox.audit.files import Files
+from sandbox.audit.findings import Report
 from sandbox.audit.keys import Signer, open_signer
 from sandbox.audit.ledger import Durability, Ledger
+from sandbox.audit.scan import scan
+from sandbox.audit.verify import verify
 
 STREAM = "20261121T000000Z-test-0001"
 
@@ -63,3 +69,14 @@ def records(path: Path) -> list[dict[str, Any]]:
 def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """Change the lines of a segment, newlines kept."""
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+def verified(folder: Path, **options: Any) -> Report:
+    """Return the verification of a folder after holding it to one whose segments were scanned beforehand."""
+    options = {name: tuple(values) for name, values in options.items()}
+    plain = verify(folder, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sandbox.audit.verify.scans", lambda _paths, _processes: nullcontext(scan))
+        scanned = verify(folder, **options)
+    assert plain == scanned
+    return plain

@@ -34,6 +34,7 @@ from sandbox.audit.findings import Fault, Head, Kind, Report, State, StreamRepor
 from sandbox.audit.keys import change_text, check, head_text, seal_text
 from sandbox.audit.merkle import Frontier
 from sandbox.audit.record import AFTER, first_after
+from sandbox.audit.scan import Scan, Scans, scans
 from sandbox.audit.seal import is_live
 from sandbox.audit.tail import MAX_LINE_BYTES, parse, read_lines, segments
 from sandbox.limits import MIB
@@ -69,13 +70,13 @@ class _Pass:
         self.end: Literal["", "close", "signed"] = ""
 
     # --- every line ---------------------------------------------------------------------------------------------------
-    def run(self, paths: Sequence[Path]) -> StreamReport:
+    def run(self, paths: Sequence[Path], scanned: Scans = lambda _path: None) -> StreamReport:
         """Return the report of the stream."""
         report = self.report
         self.after = first_after(report.stream).encode()
         try:
             for path in paths:
-                self._segment(path)
+                self._segment(path, scanned(path))
             if self.torn:
                 self._unsealed()
         except _Altered as found:
@@ -88,14 +89,16 @@ class _Pass:
         report.last = self.previous
         return report
 
-    def _segment(self, path: Path) -> None:
-        """Check every line of one segment; the loop is the whole cost of a verification."""
-        loads, hasher, leaves, wanted, previous = orjson.loads, sha256, self.leaves, self.wanted, self.previous
+    def _segment(self, path: Path, found: Scan | None = None) -> None:
+        """Check every line of one segment; the loop is the whole cost of a verification, but for what was scanned."""
+        loads, hasher, leaves, wanted = orjson.loads, sha256, self.leaves, self.wanted
         if self.report.unterminated:
             raise _Altered("edit", "the last line of a segment has no newline")
         self.path, self.line = path, 0
-        after, expected, number = self.after, self.expected, 0
+        offset = self._scanned(found) if found is not None else 0
+        after, expected, number, previous = self.after, self.expected, self.line, self.previous
         with path.open("rb", buffering=MIB) as file:
+            file.seek(offset)
             for line in read_lines(file):
                 number += 1
                 body = line[:-1]
@@ -126,6 +129,28 @@ class _Pass:
                 self._odd(line)
                 after, expected = self.after, self.expected
         self.after, self.expected, self.line, self.previous = after, expected, number, previous
+
+    def _scanned(self, found: Scan) -> int:
+        """Take over what a scan found when it goes on where this stream stands; return where to go on reading."""
+        if not found.lines or found.after != self.after or found.start != self.expected or self.end or self.torn:
+            return 0
+        start, leaves, done = self.expected, found.leaves(), 0
+        asked = (size - start - 1 for size in self.wanted if start < size <= start + found.lines)
+        for index in sorted({*found.own, *asked}):
+            self.leaves += leaves[done:index]
+            self.expected, self.line, done = start + index, index + 1, index + 1
+            if index in found.own:
+                self.after = found.own[index][AFTER]
+                self._own(orjson.loads(found.own[index]))
+            self.leaves.append(leaves[index])
+            self.after, self.expected = hexlify(leaves[index]), start + index + 1
+            if self.wanted and self.wanted[-1] == self.expected:
+                self._note()
+        self.leaves += leaves[done:]
+        self.after, self.expected, self.line = hexlify(leaves[-1]), start + found.lines, found.lines
+        self.report.backwards += found.backwards + (found.first < self.previous)
+        self.previous = found.last
+        return found.offset
 
     def _note(self) -> None:
         """Keep root and chain hash at a size that somebody asks about."""
@@ -281,22 +306,26 @@ class _Pass:
             self.report.keys.append(key)
 
 
-def verify(folder: Path, *, keys: Iterable[str] = (), heads: Iterable[Head] = ()) -> Report:
+def verify(
+    folder: Path, *, keys: Iterable[str] = (), heads: Iterable[Head] = (), processes: int | None = None
+) -> Report:
     """Return what a folder is.
 
     Args:
         folder: the audit folder; nothing in it is changed.
         keys: pinned public keys (base64). Without any, each stream is only held to the key it names itself.
         heads: heads that were exported before and kept elsewhere.
+        processes: how many share the work; by default as many as there are processors, when there is much.
     """
     pinned, exported = set(keys), list(heads)
     known = segments(folder)
     asked = _asked(known, exported)
     trusted = pinned or None
     passes = {stream: _Pass(stream, trusted, asked.get(stream, ())) for stream in known}
-    for stream, paths in known.items():
-        live = is_live(folder, stream)  # before it is read: it may end well meanwhile
-        _finish(folder, passes[stream].run(paths), live=live)
+    with scans([path for paths in known.values() for path in paths], processes) as scanned:
+        for stream, paths in known.items():
+            live = is_live(folder, stream)  # before it is read: it may end well meanwhile
+            _finish(folder, passes[stream].run(paths, scanned), live=live)
     faults = [found.report.fault for found in passes.values() if found.report.fault]
     expired = {name for found in passes.values() for name in found.report.expired}
     faults += _exported(passes, [head for head in exported if head.stream not in expired], pinned)

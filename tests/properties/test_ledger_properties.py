@@ -20,8 +20,7 @@ from sandbox.audit.index import count
 from sandbox.audit.proofs import lines
 from sandbox.audit.seal import seal_abandoned
 from sandbox.audit.tail import read_tail, segments
-from sandbox.audit.verify import verify
-from tests.ledgers import STREAM, ledger, segment, signer, written
+from tests.ledgers import STREAM, ledger, segment, signer, verified, written
 
 FAST = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -59,7 +58,7 @@ def test_whatever_is_recorded_verifies_and_comes_back(steps: list[Any], size: in
                 found.append({"name": "test.fact", "phase": "fact", "attrs": step})
         if closed:
             found.close()
-        report = verify(folder, keys=[signer(folder).public])
+        report = verified(folder, keys=[signer(folder).public])
         kept = [json.loads(line) for _, _, line in lines(STREAM, segments(folder).get(STREAM, []))]
 
         assert "intact" == report.state
@@ -91,7 +90,7 @@ def test_no_change_of_any_byte_goes_unseen(original: Path, data: st.DataObject) 
     with scratch() as folder:
         shutil.copytree(original, folder / "audit")
         segment(folder / "audit").write_bytes(changed)
-        report = verify(folder / "audit", keys=keys, heads=heads)
+        report = verified(folder / "audit", keys=keys, heads=heads)
 
         assert ("intact" if changed == text else "altered") == report.state
 
@@ -125,12 +124,12 @@ def test_any_bytes_as_a_segment_are_judged_without_an_error(chunks: list[bytes],
         if marked:
             (folder / "live" / STREAM).touch()
 
-        assert verify(folder).state in {"intact", "torn tail", "altered"}
+        assert verified(folder).state in {"intact", "torn tail", "altered"}
         assert count(folder) >= 0
         assert list(lines(STREAM, segments(folder)[STREAM])) is not None
         assert read_tail(STREAM, segments(folder)[STREAM]) is not None
         seal_abandoned(folder, key)
-        assert verify(folder).state in {"intact", "altered"}
+        assert verified(folder).state in {"intact", "altered"}
 
 
 @given(
@@ -160,7 +159,7 @@ def test_records_about_the_trail_with_any_attributes_are_judged_without_an_error
         found.append({"name": name, "phase": "fact", "attrs": attrs})
         found.close()
 
-        assert verify(folder, keys=[signer(folder).public]).state in {"intact", "altered"}
+        assert verified(folder, keys=[signer(folder).public]).state in {"intact", "altered"}
 
 
 @pytest.mark.parametrize(("chunk", "megabytes"), [(b"\0", 32), (b"x", 32), (b"x" * 99 + b"\n", 32), (b"{\n", 2)])
@@ -174,6 +173,6 @@ def test_segments_of_garbage_without_end_are_judged_in_bounded_memory(
             file.write(chunk * (1024 * 1024 // len(chunk)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    assert verify(tmp_path).state == "altered"
+    assert verified(tmp_path).state == "altered"
     assert count(tmp_path) == 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 24 * 1024

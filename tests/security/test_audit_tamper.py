@@ -22,8 +22,7 @@ from sandbox.audit.keys import install_key
 from sandbox.audit.record import encode, first_after, leaf
 from sandbox.audit.recorder import open_recorder
 from sandbox.audit.seal import seal_abandoned
-from sandbox.audit.verify import verify
-from tests.ledgers import STREAM, fact, ledger, records, rewrite, segment, signer, written
+from tests.ledgers import STREAM, fact, ledger, records, rewrite, segment, signer, verified, written
 
 COUNT = 1000
 PLACES = (1, 99, 100, 101, 500, 998)
@@ -41,7 +40,7 @@ class Case:
 
     def verdict(self) -> Report:
         """Return the verification."""
-        return verify(self.folder, keys=self.keys, heads=self.heads)
+        return verified(self.folder, keys=self.keys, heads=self.heads)
 
 
 @pytest.fixture(scope="session")
@@ -242,7 +241,7 @@ def convicted(case: Case) -> None:
 
 def test_untouched_ledger_is_intact(original: Path) -> None:
     """The control: the ledger that every test changes verifies, all of it signed."""
-    report = verify(original, keys=[signer(original).public], heads=export_heads(original, signer(original)))
+    report = verified(original, keys=[signer(original).public], heads=export_heads(original, signer(original)))
 
     assert ("intact", ()) == (report.state, report.faults)
     assert report.streams[0].signed == report.records > COUNT
@@ -316,7 +315,7 @@ def test_stream_under_another_name_is_found(renamed_fail: Case) -> None:
 def test_truncation_without_marker_is_found_without_a_head(copy: Path, cut: int) -> None:
     """A closed stream that lost its end has neither end nor marker, which no process leaves behind."""
     rewrite(segment(copy), lambda lines: lines[:-cut])
-    report = verify(copy)
+    report = verified(copy)
 
     assert ("altered", "truncate") == (report.state, report.faults[0].kind)
 
@@ -324,11 +323,11 @@ def test_truncation_without_marker_is_found_without_a_head(copy: Path, cut: int)
 def test_truncation_is_found_by_a_later_stream_that_saw_more(copy: Path) -> None:
     """Every new stream bears witness to the ends of those before it."""
     open_recorder(copy, "later").close()
-    assert "intact" == verify(copy).state
+    assert "intact" == verified(copy).state
     rewrite(segment(copy), lambda lines: lines[:-5])
     (copy / "live" / STREAM).touch()
     seal_abandoned(copy, signer(copy))
-    report = verify(copy)
+    report = verified(copy)
 
     assert ("altered", "truncate") == (report.state, report.faults[0].kind)
     assert report.faults[0].stream == STREAM
@@ -338,7 +337,7 @@ def test_removed_stream_is_missed_by_a_later_one(copy: Path) -> None:
     """A stream that is removed whole is missed by the streams after it."""
     open_recorder(copy, "later").close()
     segment(copy).unlink()
-    report = verify(copy)
+    report = verified(copy)
 
     assert ("altered", "delete", STREAM) == (report.state, report.faults[0].kind, report.faults[0].stream)
 
@@ -347,7 +346,7 @@ def test_forged_head_is_told_from_an_exported_one(copy: Path) -> None:
     """A head that nobody here signed accuses nobody."""
     head = next(iter(export_heads(copy, signer(copy))))
     forged = Head(head.stream, head.size + 5, head.root, head.key, head.sig)
-    report = verify(copy, heads=[forged], keys=[signer(copy).public])
+    report = verified(copy, heads=[forged], keys=[signer(copy).public])
 
     assert ("altered", "foreign") == (report.state, report.faults[0].kind)
 
@@ -365,7 +364,7 @@ def test_record_cannot_be_hidden_as_a_torn_line(copy: Path, torn_lines: Iterator
         segment(copy).write_bytes(good)
         rewrite(segment(copy), lambda lines, text=text: [*lines[:500], text + b"\n", *lines[501:]])
 
-        assert "altered" == verify(copy).state
+        assert "altered" == verified(copy).state
 
 
 def test_seal_of_a_shorter_stream_cannot_be_moved(copy: Path, tmp_path: Path) -> None:
@@ -377,9 +376,9 @@ def test_seal_of_a_shorter_stream_cannot_be_moved(copy: Path, tmp_path: Path) ->
     seal_abandoned(other, signer(other))
     seal = segment(other).read_bytes().splitlines(keepends=True)[-1]
     rewrite(segment(copy), lambda lines: [*lines[:400], seal])
-    report = verify(copy)
+    report = verified(copy)
 
-    assert "intact" == verify(other).state
+    assert "intact" == verified(other).state
     assert "altered" == report.state
 
 
@@ -405,7 +404,7 @@ def test_record_added_after_the_end_is_found_even_when_somebody_sealed_it(copy: 
     (copy / "live" / STREAM).touch()
     if sealed:
         assert seal_abandoned(copy, signer(copy)) == (STREAM,)
-    report = verify(copy)
+    report = verified(copy)
 
     assert ("altered", "insert", len(lines)) == (report.state, report.faults[0].kind, report.faults[0].seq)
 
@@ -417,7 +416,7 @@ def test_bytes_after_the_end_are_found(copy: Path, garbage: bytes) -> None:
         file.write(garbage)
     (copy / "live" / STREAM).touch()
 
-    assert ("altered", "insert") == (verify(copy).state, verify(copy).faults[0].kind)
+    assert ("altered", "insert") == (verified(copy).state, verified(copy).faults[0].kind)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 3), (0, 1, 1), (1, 2, 3), (0, -1, 2), (0, True, 2)])
@@ -433,4 +432,4 @@ def test_numbers_with_gaps_are_found_although_every_hash_fits(tmp_path: Path, nu
     (tmp_path / "live").mkdir(mode=0o700)
     (tmp_path / "live" / STREAM).touch()
 
-    assert verify(tmp_path).state == "altered"
+    assert verified(tmp_path).state == "altered"
