@@ -32,6 +32,7 @@ from typing import Any, Final, Protocol
 from sandbox import jsontext
 from sandbox.errors import CallRefused, SandboxError, ServerFault
 from sandbox.events import Scope
+from sandbox.serve.codes import error_meta, upstream_meta
 from sandbox.serve.extract import Extractor
 from sandbox.tenant import TenantContext
 from sandbox.vet.bind import RESULT_KEY, exposed_inputs, is_wrapped
@@ -271,7 +272,8 @@ class Pipeline:
         if self._with.cleaner is not None:
             result = self._with.cleaner.clean(result)
         if result.get("isError"):
-            return {"content": list(result.get("content") or ()), "isError": True}
+            own = upstream_meta(idempotent=bound.tool.binding.contract.idempotent)
+            return {"content": list(result.get("content") or ()), "isError": True, "_meta": own}
         value = bound.extractor.value(result)
         mismatch = bound.outputs.mismatch(value)
         if mismatch is not None:
@@ -313,13 +315,15 @@ def _kind(value: Any) -> str:
 def refused(refusal: CallRefused) -> dict[str, Any]:
     """Return a refusal as a tool result that a model can read; the rule that decided is only in the audit trail."""
     text = f"Refused by mcp-sandbox ({refusal.id}): {refusal.message}"
-    return {"content": [{"type": "text", "text": text[:MAX_REFUSAL_TEXT]}], "isError": True}
+    content = [{"type": "text", "text": text[:MAX_REFUSAL_TEXT]}]
+    return {"content": content, "isError": True, "_meta": error_meta(refusal)}
 
 
 def failed(tool: ExposedTool, fault: ServerFault) -> dict[str, Any]:
     """Return a server's fault as a tool result; nothing of the server's own text is in it."""
     text = f"The server behind `{tool.name}` failed ({fault.id}): {fault.message}"
-    return {"content": [{"type": "text", "text": text[:MAX_REFUSAL_TEXT]}], "isError": True}
+    own = error_meta(fault, idempotent=tool.binding.contract.idempotent)
+    return {"content": [{"type": "text", "text": text[:MAX_REFUSAL_TEXT]}], "isError": True, "_meta": own}
 
 
 class BoundOnly:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from sandbox.errors import CallRefused, SandboxError
+from sandbox.serve.codes import error_meta
 from sandbox.transport.outcomes import RemoteError
 from sandbox.wire.codes import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, for_client
 from sandbox.wire.errors import WireError
@@ -92,4 +93,4 @@ def _described(error: SandboxError) -> dict[str, Any]:
 def refused_result(refusal: CallRefused) -> dict[str, Any]:
     """Return a refusal of one tool call as a result."""
     text = f"Refused by mcp-sandbox ({refusal.id}): {refusal.message}"
-    return {"content": [{"type": "text", "text": text}], "isError": True}
+    return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": error_meta(refusal)}
