@@ -125,7 +125,7 @@ class _Pass:
                             self.report.backwards += 1
                         previous = time
                         continue
-                self.after, self.expected, self.line = after, expected, number
+                self.after, self.expected, self.line, self.previous = after, expected, number, previous
                 self._odd(line)
                 after, expected = self.after, self.expected
         self.after, self.expected, self.line, self.previous = after, expected, number, previous
