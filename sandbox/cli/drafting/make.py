@@ -153,7 +153,8 @@ def _install(source: Source, work: Path, progress: Progress, arguments: argparse
 def _version(source: Source, lock: Lock) -> str:
     """Return the version that the package itself was locked to."""
     if source.kind == "npm":
-        return str(lock.pins.get("npm", {}).get("version", ""))
+        tree = lock.pins.get("npm", {}).get("packages", {})
+        return str(tree.get(f"node_modules/{source.base}", {}).get("version", ""))
     packages = lock.pins.get("pip", {}).get("packages", {}) if source.kind == "pip" else {}
     plain = {name.lower().replace("_", "-").replace(".", "-"): entry for name, entry in packages.items()}
     entry = plain.get(source.base.lower().replace("_", "-").replace(".", "-"), {})
