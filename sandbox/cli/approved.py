@@ -6,7 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from sandbox.cli.report import line_of, say
+from sandbox.cli.verdicts import KeptVerdicts
 from sandbox.supervisor.options import Options
+from sandbox.vet.model import Fitting
 
 if TYPE_CHECKING:
     from sandbox.supervisor.admission import LiveServer
@@ -21,7 +23,7 @@ def opening(arguments: argparse.Namespace) -> Options:
 
         return not load_policy(getattr(arguments, "policy", None)).first_use
 
-    return Options(names=arguments.names, pins_required=required)
+    return Options(names=arguments.names, fitting=Fitting(verdicts=KeptVerdicts()), pins_required=required)
 
 
 def tell(live: LiveServer) -> None:

@@ -93,7 +93,7 @@ def load(arguments: argparse.Namespace) -> Kept | None:
     """Return the kept review of these arguments when every file it was made from is unchanged, else ``None``."""
     try:
         place = _place(arguments)
-        _check_private(place)
+        check_private(place)
         kept = msgspec.json.decode(place.read_bytes(), type=Kept)
         if kept.inputs != inputs(arguments, kept.outside):
             return None
@@ -155,12 +155,16 @@ def inputs(arguments: argparse.Namespace, outside: Iterable[str]) -> dict[str, s
     files = [*_manifests(folder), *map(Path, outside), *named, *locks]
     files += [path for place in shipped if place.is_dir() for path in sorted(place.rglob("*")) if path.is_file()]
     found = {str(path): _digest(path) for path in files}
-    found["code"] = _code()
+    found["code"] = code(("cli", "spec", "plan", "policy", "launch"))
     return found
 
 
-def _check_private(place: Path) -> None:
-    """Raise OSError when somebody else could have written what was kept."""
+def check_private(place: Path) -> None:
+    """Check a kept file and its folder.
+
+    Raises:
+        OSError: it is not there, or somebody else could have written it.
+    """
     for path in (place.parent, place):
         found = path.lstat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022 or stat.S_ISLNK(found.st_mode):
@@ -187,11 +191,11 @@ def _digest(path: Path) -> str:
         return "absent"
 
 
-def _code() -> str:
-    """Return what changes whenever this program does."""
+def code(parts: tuple[str, ...]) -> str:
+    """Return what changes whenever these packages of this program do."""
     stats = [
         (path.stat().st_mtime_ns, path.stat().st_size)
-        for part in ("cli", "spec", "plan", "policy", "launch")
+        for part in parts
         for path in sorted((PACKAGE / part).rglob("*.py"))
     ]
     return hashlib.sha256(repr((__version__, stats)).encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from sandbox.spec.model import Binding, PromptDecl, ResourceDecl
 
@@ -39,17 +39,29 @@ class ServerSurface:
     resource_templates: tuple[Mapping[str, Any], ...] = ()
 
 
+class Verdicts(Protocol):
+    """What judging gave before; keys are digests of everything that it depends on."""
+
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        """Return what was recorded of an admission of the same, ``None`` when there was none."""
+
+    def keep(self, key: str, recorded: Mapping[str, Any]) -> None:
+        """Remember an admission; failing to is no error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fitting:
     """How strictly a server is judged, and beside which others.
 
     Attributes:
+        verdicts: earlier admissions, of which the same need not be proved again.
         unsafe_admit_undecided: admit tools whose fit to their contract cannot be decided; the default refuses them.
         neighbours: exposed tool names of every other loaded server, by driver id.
     """
 
     unsafe_admit_undecided: bool = False
     neighbours: Mapping[str, Collection[str]] = field(default_factory=dict)
+    verdicts: Verdicts | None = None
 
 
 @dataclass(frozen=True, slots=True)

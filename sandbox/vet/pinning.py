@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from sandbox.spec.model import Binding, DriverSpec
 from sandbox.vet.containment import Options
-from sandbox.vet.directions import fits
 from sandbox.vet.drift import Change, common_capabilities, drift
 from sandbox.vet.findings import blocking
 from sandbox.vet.model import Exposure, Names, ServerSurface
@@ -166,12 +165,12 @@ def _why(
     for change in changes:
         if change.waits:
             return f"its `{change.field[:64]}` {_WORDS[change.kind]}"
-    narrowed = any(change.kind == "narrowing" for change in changes)
-    if narrowed and blocking(
-        one for side in fits(binding, offered.tools[name], options=options) for one in side.findings
-    ):
-        return UNFIT
-    return None
+    if not any(change.kind == "narrowing" for change in changes):
+        return None
+    from sandbox.vet.directions import fits  # noqa: PLC0415 - heavy, and only for what has changed
+
+    sides = fits(binding, offered.tools[name], options=options)
+    return UNFIT if blocking(one for side in sides for one in side.findings) else None
 
 
 def _stays(name: str, changes: Sequence[Change]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -147,3 +148,58 @@ def _tools(value: Any) -> list[dict[str, Any]]:
             if found := _tools(item):
                 return found
     return []
+
+
+# --- earlier verdicts -------------------------------------------------------------------------------------------------
+class Kept(dict[str, Mapping[str, Any]]):
+    """Verdicts in memory."""
+
+    def keep(self, key: str, recorded: Mapping[str, Any]) -> None:
+        """Remember an admission."""
+        self[key] = recorded
+
+
+GOOD = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def test_the_same_is_proved_once() -> None:
+    """A second start of the same server under the same contract recalls the verdict, and says that it did."""
+    kept = Kept()
+    _, first = admitted(offered(GOOD), Fitting(verdicts=kept))
+    exposure, second = admitted(offered(GOOD), Fitting(verdicts=kept))
+
+    assert ["tool"] == list(exposure.tools)
+    assert ["vet.fit"] == [fact.name for fact in first.facts]
+    assert ["vet.recall", "vet.fit"] == [fact.name for fact in second.facts]
+    assert first.facts[-1].attrs == second.facts[-1].attrs
+
+
+def test_a_refusal_is_never_remembered() -> None:
+    """What was refused is judged, and refused, again."""
+    kept = Kept()
+    server = offered({"type": "object", "properties": {"head": {"type": "string"}}})
+    for _ in range(2):
+        with pytest.raises(VetRefused):
+            admitted(server, Fitting(verdicts=kept))
+
+    assert {} == kept
+
+
+@pytest.mark.parametrize(
+    ("tool", "binding", "policy"),
+    [
+        (offered({**GOOD, "title": "other"}), {}, Fitting()),
+        ({**offered(GOOD), "description": "other"}, {}, Fitting()),
+        (offered(GOOD), {"argument_mapping": {"path": "p"}}, Fitting()),
+        (offered(GOOD), {}, Fitting(unsafe_admit_undecided=True)),
+        (offered(GOOD), {}, Fitting(neighbours={"other": ("tool_x",)})),
+    ],
+)
+def test_anything_else_is_judged_anew(tool: Mapping[str, Any], binding: dict[str, Any], policy: Fitting) -> None:
+    """Another definition, mapping, strictness or neighbour is another question."""
+    kept = Kept()
+    admitted(offered(GOOD), Fitting(verdicts=kept))
+    _, facts = admitted(tool, dataclasses.replace(policy, verdicts=kept), **binding)
+
+    assert "vet.recall" not in [fact.name for fact in facts.facts]
+    assert 2 == len(kept)
