@@ -108,14 +108,19 @@ async def engine(*, optional: bool = False) -> AsyncIterator[DockerBackend]:
 
 
 async def reviewed(
-    arguments: argparse.Namespace, backend: DockerBackend, progress: Any = None, *, learning: bool = False
+    arguments: argparse.Namespace,
+    backend: DockerBackend,
+    progress: Any = None,
+    *,
+    learning: bool = False,
+    scope: Scope | None = None,
 ) -> Any:
     """Load the driver, see to its image and derive its plan; the blocking part in a thread."""
     loop = asyncio.get_running_loop()
     asking = asyncio.create_task(backend.facts())
     try:
         wiring = await loop.run_in_executor(None, importlib.import_module, "sandbox.cli.wiring")
-        work = functools.partial(wiring.review, learning=learning)
+        work = functools.partial(wiring.review, learning=learning, scope=scope)
         review = await loop.run_in_executor(None, work, arguments, backend.engine.socket_path, progress)
         if review.spec.server.kind == "remote":
             return review.planned(EngineFacts("none", "", "", (), ""))
@@ -141,7 +146,7 @@ async def bench(
         scope = Scope(recorder, Trace.new(), tenant=getattr(arguments, "tenant", "local") or "local")
         review: Any = None if learning else await kept_review(arguments, backend)
         if review is None:
-            review = await reviewed(arguments, backend, progress, learning=learning)
+            review = await reviewed(arguments, backend, progress, learning=learning, scope=scope)
             if not learning:
                 prepared.keep(arguments, review)
         spec, plan = review.spec, review.plan

@@ -84,7 +84,12 @@ def for_learning(plan: SandboxPlan) -> SandboxPlan:
 
 
 def review(
-    arguments: argparse.Namespace, socket_path: str, progress: Progress | None = None, *, learning: bool = False
+    arguments: argparse.Namespace,
+    socket_path: str,
+    progress: Progress | None = None,
+    *,
+    learning: bool = False,
+    scope: Scope | None = None,
 ) -> Review:
     """Read and check a driver and see to its image; blocking.
 
@@ -93,6 +98,7 @@ def review(
         socket_path: of the engine.
         progress: who is told of long steps.
         learning: whether the plan is for learning what the server tries.
+        scope: where the network of installs is recorded.
 
     Raises:
         SandboxError: the driver, the ceiling or the image is not usable.
@@ -100,7 +106,8 @@ def review(
     spec = load_driver(arguments.driver)
     ceiling = load_policy(getattr(arguments, "policy", None))
     overrides = overrides_of(arguments)
-    image = ensure_server_image(spec, progress, pull=ceiling.pull, ceiling=ceiling)
+    told = scope.within(driver=spec.id) if scope is not None else None
+    image = ensure_server_image(spec, progress, pull=ceiling.pull, ceiling=ceiling, scope=told)
     remote = spec.server.kind == "remote"
     egress = ensure_image("egress", progress).id if (spec.egress and not remote) or learning else ""
     host = replace(
