@@ -1,4 +1,4 @@
-"""Finds what ships with the package: ``policies/``, ``images/``, ``drivers/``, ``schemas/``.
+"""Finds what ships with the package: ``policies/``, ``images/``, ``drivers/``, ``schemas/``, ``skills/``.
 
 In a checkout they stand at the top level, where reviewers look; in a wheel they lie under ``sandbox/_shipped``. An
 editable install has the first only, so both are tried and the checkout wins.
@@ -12,14 +12,14 @@ from typing import Final
 from sandbox.errors import PlatformError
 
 _PACKAGE: Final = Path(__file__).resolve().parent
-_IN_CHECKOUT: Final = {"schemas": Path("docs") / "schemas"}
+_IN_CHECKOUT: Final = {kind: Path("docs") / kind for kind in ("schemas", "skills")}
 
 
 def shipped(kind: str, *parts: str) -> Path:
     """Return the path of a shipped file or folder.
 
     Args:
-        kind: ``policies``, ``images``, ``drivers`` or ``schemas``.
+        kind: ``policies``, ``images``, ``drivers``, ``schemas`` or ``skills``.
         *parts: path below it.
 
     Raises:
