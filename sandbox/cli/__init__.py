@@ -36,6 +36,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         "run a server",
         (
             Command("run", "run", "serve one driver on stdio: what an MCP client's configuration names as `command`"),
+            Command("serve", "serve", "serve many drivers to many tenants over HTTP, with one registry and one trail"),
             Command("tools", "tools", "list what a driver exposes"),
             Command("call", "call", "call one tool of a driver"),
             Command("demo", "demo", "show the main job on a driver, step by step"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -114,6 +115,13 @@ class CallInfo:
     def remaining(self) -> float:
         """Return the seconds left, never less than zero."""
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
+    def towards(self, peer: ServerPeer, scope: Scope) -> CallInfo:
+        """Return the same request on its way to another server, recorded with that server's driver and instance."""
+        other = copy.copy(self)
+        other._route = Route(peer, self._route.channel, self._route.clean)  # noqa: SLF001 - the same class
+        other.scope = self.scope.within(driver=scope.driver, tenant=scope.tenant, instance=scope.instance)
+        return other
+
 
     async def forward(self, method: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Send a request to the server under the client's id and return the neutral result.

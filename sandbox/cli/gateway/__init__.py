@@ -1,0 +1,1 @@
+"""What ``mcp-sandbox serve`` is wired from; heavy to import."""

@@ -1,0 +1,188 @@
+"""The operator's ``gateway.toml``: strict, every key known, every default the closed one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sandbox.cli import options
+from sandbox.errors import UsageError
+from sandbox.serve.identity.tokens import ALGORITHMS
+from sandbox.serve.ratelimit import BURST, RATE
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Path_ = Annotated[str, msgspec.Meta(pattern=r"^/mcp/[a-z0-9-]{1,64}$")]
+Scope_ = Annotated[str, msgspec.Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,128}$")]
+
+LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+
+
+class IssuerConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):
+    """``[[issuer]]``: an OAuth authorization server whose tokens count here.
+
+    Attributes:
+        url: exactly as its tokens write ``iss``.
+        jwks_uri: its keys; found through its metadata (RFC 8414) when left out.
+        tenant_claim: claim that names the tenant.
+        user_claim: claim that names the user.
+        algorithms: signatures that are accepted.
+    """
+
+    url: Text
+    jwks_uri: str = ""
+    tenant_claim: Text = "tenant"
+    user_claim: Text = "sub"
+    algorithms: tuple[str, ...] = ALGORITHMS
+
+
+class DriverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):
+    """``[driver.ID]``: what the gateway adds to one driver; a ``.kno`` entity beside DRIVER.md may say the same.
+
+    Attributes:
+        path: endpoint; ``/mcp/ID`` when neither says.
+        auth: ``bearer``, or ``none`` for everybody.
+        visibility: where it is told of.
+        scopes: what a token needs.
+        root: where the driver declares it → folder; ``{tenant}`` in it stands for the tenant's own.
+        warm: instances that wait for a tenant.
+    """
+
+    path: Path_ | Literal[""] = ""
+    auth: Literal["", "none", "bearer"] = ""
+    visibility: Literal["", "public", "authenticated", "internal", "restricted"] = ""
+    scopes: tuple[Scope_, ...] = ()
+    root: dict[str, str] = {}
+    warm: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+class LimitConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):
+    """``[limits]``: of one tenant.
+
+    Attributes:
+        calls_per_second: of one tool, sustained.
+        calls_at_once: of one tool, after a pause.
+        requests_per_second: of one endpoint, whatever is asked.
+        requests_at_once: the same after a pause.
+        in_progress: requests at the same time.
+        sessions: handshake sessions.
+        session_idle: seconds until an unused one ends.
+        drain: seconds for what is in progress after SIGTERM.
+    """
+
+    calls_per_second: Annotated[float, msgspec.Meta(gt=0)] = RATE
+    calls_at_once: Annotated[int, msgspec.Meta(ge=1)] = BURST
+    requests_per_second: Annotated[float, msgspec.Meta(gt=0)] = 200.0
+    requests_at_once: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    in_progress: Annotated[int, msgspec.Meta(ge=1, le=2048)] = 256
+    sessions: Annotated[int, msgspec.Meta(ge=1)] = 500
+    session_idle: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+    drain: Annotated[float, msgspec.Meta(ge=0)] = 20.0
+
+
+class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):
+    """The whole file.
+
+    Attributes:
+        public_url: as clients write it; where TLS ends in front of the gateway it begins with ``https://``.
+        allowed_hosts: further values of ``Host``.
+        allowed_origins: pages whose requests are taken.
+        namespace: reverse-DNS name that entries of the registry are under.
+        aggregate: serve ``/mcp`` with the tools of every driver.
+        unsafe_tenant: whoever sends no credential is this tenant; on loopback only.
+        issuer: whose tokens count.
+        driver: by id.
+        limits: of one tenant.
+    """
+
+    public_url: str = ""
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    namespace: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9.-]{1,150}$")] = "local.mcp-sandbox"
+    aggregate: bool = True
+    unsafe_tenant: str = ""
+    issuer: tuple[IssuerConfig, ...] = ()
+    driver: dict[str, DriverConfig] = {}
+    limits: LimitConfig = LimitConfig()
+
+
+def load_config(path: Path | None) -> GatewayConfig:
+    """Return the operator's choices; without a file, nobody but those who sign in comes in, and no issuer is trusted.
+
+    Raises:
+        UsageError: ``CLI-180``, the file is not valid; the message has the place.
+    """
+    if path is None:
+        return GatewayConfig()
+    try:
+        body = tomllib.loads(options.read_file(path).decode("utf-8"))
+        config = msgspec.convert(body, GatewayConfig)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError("CLI-180", f"{path}: {error}", "see docs/serve.md for its keys") from None
+    _check(config, path)
+    return config
+
+
+def _check(config: GatewayConfig, path: Path) -> None:
+    for issuer in config.issuer:
+        wrong = [name for name in issuer.algorithms if name not in ALGORITHMS]
+        if wrong:
+            raise _invalid(
+                path, f"`{wrong[0]}` is no signature with a public key", f"use some of {', '.join(ALGORITHMS)}"
+            )
+        for url in filter(None, (issuer.url, issuer.jwks_uri)):
+            _check_url(url, path)
+    if config.public_url:
+        _check_url(config.public_url, path)
+        if config.public_url.endswith("/") or urlsplit(config.public_url).path:
+            raise _invalid(path, "`public-url` has a path", "write scheme and host only")
+    if config.unsafe_tenant:
+        options.tenant(config.unsafe_tenant)
+
+
+def _check_url(url: str, path: Path) -> None:
+    """Refuse what is not HTTPS, but for names of this machine: keys and tokens must not travel in the clear."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname and not parts.query and not parts.fragment:
+        return
+    if parts.scheme == "http" and parts.hostname in LOOPBACK:
+        return
+    raise _invalid(path, f"{url[:100]!r} is no https URL", "write https://…")
+
+
+def _invalid(path: Path, text: str, mend: str) -> UsageError:
+    return UsageError("CLI-180", f"{path}: {text}", mend)
+
+
+def listen_of(text: str) -> tuple[str, int]:
+    """Return address and port of ``--listen``.
+
+    Raises:
+        UsageError: ``CLI-181``.
+    """
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:  # noqa: PLR2004 - the largest port
+        raise UsageError("CLI-181", f"{text[:80]!r} is no address and port", "write 127.0.0.1:8080 or [::1]:8080")
+    return found[1] or found[2], int(found[3])
+
+
+def check_exposure(config: GatewayConfig, listen: tuple[str, int]) -> None:
+    """Refuse to take tokens in the clear from other machines, and strangers at all.
+
+    Raises:
+        UsageError: ``CLI-182`` no TLS in front, ``CLI-183`` everybody would be one tenant.
+    """
+    if listen[0] in LOOPBACK:
+        return
+    if config.unsafe_tenant:
+        raise UsageError("CLI-183", "`unsafe-tenant` lets everybody in, on other machines too", "listen on 127.0.0.1")
+    if not config.public_url.startswith("https://"):
+        raise UsageError(
+            "CLI-182",
+            f"{listen[0]} is reached from other machines, and nothing says that TLS ends in front of it",
+            "listen on 127.0.0.1, or name the https URL of the proxy in `public-url`",
+        )

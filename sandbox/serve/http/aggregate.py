@@ -1,0 +1,212 @@
+"""One endpoint with the tools of every driver, each named ``DRIVER__TOOL``.
+
+A caller gets the drivers that its credential covers. A driver that cannot be had now is left out and recorded; the
+others go on. A request that names a tool lends only that tool's server; listing lends all of them. Resources are listed
+and read, not watched: a subscription belongs to one server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from sandbox.errors import CallRefused, SandboxError
+from sandbox.events import Scope
+from sandbox.serve.client_lists import declared_for
+from sandbox.serve.client_model import CallInfo, SessionOptions
+from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.identity.model import Access, Identity
+from sandbox.transport.peer import PeerListener, ServerPeer
+from sandbox.vet.model import ExposedTool, Exposure
+from sandbox.wire.jsonrpc import Request
+
+SEPARATOR: Final = "__"
+"""Between driver and tool; ids of drivers and contracts have single hyphens, never this."""
+
+INFO: Final = {"name": "mcp-sandbox", "title": "All servers of this gateway", "version": "1"}
+
+
+class AggregateDoor:
+    """An endpoint in front of other endpoints.
+
+    Args:
+        path: of the endpoint.
+        doors: those behind it.
+        access: who may come in at all; each door behind it is asked too.
+        scope: where what is left out is recorded.
+    """
+
+    def __init__(self, path: str, doors: Sequence[Door], scope: Scope) -> None:
+        self.name = "all"
+        self.path = path
+        self.access = Access(anonymous=any(door.access.anonymous for door in doors))
+        self._doors = {door.name: door for door in doors}
+        self._scope = scope
+
+    @contextlib.asynccontextmanager
+    async def open(self, identity: Identity, request: Request | None = None) -> AsyncIterator[Behind]:
+        """Lend every server that the caller may use; for a request that names a tool, only that tool's."""
+        async with contextlib.AsyncExitStack() as stack:
+            behind = {}
+            for door in self._wanted(identity, request):
+                try:
+                    behind[door.name] = await stack.enter_async_context(door.open(identity))
+                except SandboxError as error:
+                    own = self._scope.within(driver=door.name, tenant=identity.tenant.tenant)
+                    own.fact("gateway.leave_out", reason=error.id)
+            if not behind:
+                text = "no server behind this endpoint can be had"
+                raise CallRefused("GATE-038", text, "use the endpoint of one driver, or try again later")
+            scope = self._scope.child().within(tenant=identity.tenant.tenant)
+            crowd = cast("ServerPeer", Crowd([one.peer for one in behind.values()]))
+            timeout = max(one.options.call_timeout for one in behind.values())
+            options = SessionOptions(server_info=INFO, call_timeout=timeout)
+            yield Behind(merged(behind), crowd, AllHandler(behind), scope, options, _following(behind))
+
+    def limited(self, tool: str) -> str:
+        """Return the key of the tool's own endpoint: both ways count together."""
+        driver, _, name = tool.partition(SEPARATOR)
+        return self._doors[driver].limited(name) if driver in self._doors else ""
+
+    def _wanted(self, identity: Identity, request: Request | None) -> list[Door]:
+        allowed = [door for door in self._doors.values() if identity.may_use(door.access)]
+        if request is not None and request.method in ("tools/call", "prompts/get"):
+            driver = str(request.params.get("name", "")).partition(SEPARATOR)[0]
+            return [door for door in allowed if door.name == driver] or allowed[:1]
+        return allowed
+
+
+def merged(behind: Mapping[str, Behind]) -> Exposure:
+    """Return what is exposed of several servers, tools and prompts under the names of their drivers."""
+    tools: dict[str, ExposedTool] = {}
+    prompts: dict[str, Any] = {}
+    resources: list[Any] = []
+    held: dict[str, str] = {}
+    for driver, one in behind.items():
+        for name, tool in one.exposure.tools.items():
+            full = f"{driver}{SEPARATOR}{name}"
+            tools[full] = replace(tool, name=full, definition={**tool.definition, "name": full})
+        prompts |= {f"{driver}{SEPARATOR}{name}": prompt for name, prompt in one.exposure.prompts.items()}
+        held |= {f"{driver}{SEPARATOR}{name}": why for name, why in one.exposure.held.items()}
+        resources += one.exposure.resources
+    return Exposure(tools, prompts, tuple(resources), held=held)
+
+
+def _following(behind: Mapping[str, Behind]) -> Callable[[Callable[[Exposure], None]], Callable[[], None]]:
+    """Return what calls a session with the merged exposure whenever one of its parts changes."""
+    now = dict(behind)
+
+    def follow(hear: Callable[[Exposure], None]) -> Callable[[], None]:
+        def changed(driver: str) -> Callable[[Exposure], None]:
+            def take(exposure: Exposure) -> None:
+                now[driver] = replace(now[driver], exposure=exposure)
+                hear(merged(now))
+
+            return take
+
+        ends = [one.follow(changed(driver)) for driver, one in behind.items()]
+
+        def unfollow() -> None:
+            for end in ends:
+                end()
+
+        return unfollow
+
+    return follow
+
+
+@dataclass(frozen=True, slots=True)
+class AllHandler:
+    """Hands each request to the handler of its driver, under the driver's own names."""
+
+    behind: Mapping[str, Behind]
+
+    async def call_tool(self, tool: ExposedTool, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
+        """Carry one tool call."""
+        one, name = self._named(tool.name)
+        inner = one.exposure.tools.get(name)
+        own = replace(tool, name=name, definition={**tool.definition, "name": name}) if inner is None else inner
+        return await one.handler.call_tool(own, arguments, call.towards(one.peer, one.scope))
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
+        """Fetch one prompt."""
+        one, own = self._named(name)
+        return await one.handler.get_prompt(own, arguments, call.towards(one.peer, one.scope))
+
+    async def read_resource(self, uri: str, call: CallInfo) -> dict[str, Any]:
+        """Read one resource, from the first driver that declares it."""
+        one = self._declaring(uri)
+        return await one.handler.read_resource(uri, call.towards(one.peer, one.scope))
+
+    async def watch_resource(self, uri: str, call: CallInfo) -> None:  # noqa: ARG002 - the handler's form
+        """Refuse: nothing is watched here."""
+        raise CallRefused("GATE-039", "resources are not watched here", "use the endpoint of the driver")
+
+    async def complete(self, params: dict[str, Any], call: CallInfo) -> dict[str, Any]:
+        """Complete an argument of a prompt, or of a template."""
+        ref = dict(params.get("ref", {}))
+        if ref.get("type") == "ref/prompt":
+            one, ref["name"] = self._named(str(ref.get("name")))
+        else:
+            templates = str(ref.get("uri"))
+            found = (b for b in self.behind.values() if any(r.uri_template == templates for r in b.exposure.resources))
+            one = next(found)
+        return await one.handler.complete({**params, "ref": ref}, call.towards(one.peer, one.scope))
+
+    def _named(self, name: str) -> tuple[Behind, str]:
+        driver, _, own = name.partition(SEPARATOR)
+        return self.behind[driver], own
+
+    def _declaring(self, uri: str) -> Behind:
+        return next(one for one in self.behind.values() if declared_for(one.exposure, uri) is not None)
+
+
+class Crowd:
+    """Several servers as one session sees them: what they offer together, and an end when one of them ends."""
+
+    def __init__(self, peers: Sequence[ServerPeer]) -> None:
+        self._peers = peers
+        self.era = "handshake"
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What any of them offers, without subscriptions."""
+        found: dict[str, Any] = {}
+        for peer in self._peers:
+            found |= {name: {} for name in peer.capabilities}
+        return found
+
+    @property
+    def fault(self) -> SandboxError | None:
+        """Why one of them is gone."""
+        return next((peer.fault for peer in self._peers if peer.fault is not None), None)
+
+    def add_listener(self, listener: PeerListener) -> None:
+        """Hear all of them."""
+        for peer in self._peers:
+            peer.add_listener(listener)
+
+    def remove_listener(self, listener: PeerListener) -> None:
+        """Undo that."""
+        for peer in self._peers:
+            peer.remove_listener(listener)
+
+    def pause(self) -> None:
+        """Nothing: streams over HTTP are bounded by themselves."""
+
+    def resume(self) -> None:
+        """Nothing."""
+
+    async def wait_closed(self) -> SandboxError | None:
+        """Return when one of them is gone."""
+        tasks = [asyncio.ensure_future(peer.wait_closed()) for peer in self._peers]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,311 @@
+"""One MCP endpoint over Streamable HTTP, both protocol eras.
+
+A request goes through these steps, in this order:
+
+ 1. the place: ``Host`` and ``Origin``, once each (:mod:`sandbox.serve.http.fields`)
+ 2. identity: a verified credential, or nobody where the endpoint allows it; nothing of the body has been read
+ 3. media types and protocol version
+ 4. the body within its bounds of size and time; one JSON-RPC message
+ 5. fields and body say the same (2026-07-28)
+ 6. rate, and number of requests in progress
+ 7. the session: found by id and owner (handshake), or one for this request alone (stateless)
+ 8. the answer, as JSON or as an event stream
+
+A handshake client that disconnects has not cancelled its request; a stateless one has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from sandbox import jsontext
+from sandbox.errors import CallRefused, SandboxError
+from sandbox.serve.http import fields
+from sandbox.serve.http.answering import STATELESS_STATUS, ClientGone, Response, Writer
+from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
+from sandbox.serve.http.channel import HttpChannel
+from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.quotas import Quotas
+from sandbox.serve.http.refusals import HttpRefused, malformed
+from sandbox.serve.http.sessions import HttpSession, Sessions
+from sandbox.serve.http.streams import Stream
+from sandbox.serve.identity.model import Identity
+from sandbox.serve.session import LISTEN, ClientSession
+from sandbox.wire.codes import PARSE_ERROR
+from sandbox.wire.errors import WireError
+from sandbox.wire.jsonrpc import Failure, Message, Notification, Request, envelope
+from sandbox.wire.versions import HANDSHAKE_VERSIONS, STATELESS_VERSIONS, V2025_11_25
+
+SESSION: Final = "mcp-session-id"
+ALLOWED: Final = {"Allow": "GET, POST, DELETE"}
+CLOSING: Final = 2.0
+"""Seconds in which the session of one request has to end after its answer."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """One HTTP request at an endpoint, admitted."""
+
+    headers: Mapping[str, str]
+    identity: Identity
+    receive: Receive
+    send: Send
+
+
+class Endpoint:
+    """Answers the admitted requests of one door.
+
+    Args:
+        door: what is behind it.
+        sessions: of the gateway.
+        quotas: of the gateway.
+        bounds: of the gateway.
+    """
+
+    def __init__(self, door: Door, sessions: Sessions, quotas: Quotas, bounds: HttpBounds) -> None:
+        self.door = door
+        self._sessions = sessions
+        self._quotas = quotas
+        self._bounds = bounds
+        self._listening: set[ClientSession] = set()
+
+    def end_streams(self) -> None:
+        """End what stays open for as long as its client likes, in an orderly way."""
+        for session in list(self._listening):
+            session.end()
+
+    async def answer(self, scope: AsgiScope, arrival: Arrival) -> None:
+        """Answer one request; steps 3 to 8.
+
+        Raises:
+            HttpRefused: it is refused and nothing has been sent.
+        """
+        match scope["method"]:
+            case "POST":
+                await self._post(arrival)
+            case "GET":
+                await self._get(arrival)
+            case "DELETE":
+                await self._delete(arrival)
+            case _:
+                raise HttpRefused(405, "GATE-010", "that method is not used here", "use POST", headers=ALLOWED)
+
+    # --- POST ------------------------------------------------------------------------------------------------------
+    async def _post(self, arrival: Arrival) -> None:
+        fields.check_post(arrival.headers)  # 3
+        body = await read_body(arrival, self._bounds)  # 4
+        message = read_message(body)
+        if fields.is_stateless(arrival.headers, message):
+            if isinstance(message, Request):
+                fields.check_agreement(arrival.headers, message)  # 5
+                await self._bounded(arrival, message, len(body), self._stateless)
+                return
+            await accepted(arrival.send)  # the era has no notifications of clients over HTTP
+            return
+        fields.check_version(arrival.headers, getattr(message, "id", None))
+        await self._bounded(arrival, message, len(body), self._handshake)
+
+    async def _bounded(self, arrival: Arrival, message: Message, size: int, carry: Any) -> None:
+        """Step 6 around the rest."""
+        tenant = arrival.identity.tenant.tenant
+        headers = self._quotas.take(tenant, self.door, message)
+        with self._quotas.running(tenant, message):
+            try:
+                await carry(arrival, message, size, headers)
+            except ClientGone:
+                return
+            except HttpRefused:
+                raise
+            except CallRefused as refusal:
+                raise no_server(refusal, message) from None
+            except SandboxError as error:
+                raise failed(error, message) from None
+
+    # --- stateless ---------------------------------------------------------------------------------------------------
+    async def _stateless(self, arrival: Arrival, message: Request, size: int, headers: dict[str, str]) -> None:
+        async with self.door.open(arrival.identity, message) as behind:  # 7
+            tool = behind.exposure.tools.get(str(message.params.get("name", "")))
+            if message.method == "tools/call" and tool is not None:
+                fields.check_parameters(arrival.headers, message, tool.definition.get("inputSchema", {}))
+            channel, stream = HttpChannel(), Stream()
+            session = ClientSession(channel, behind.exposure, behind.peer, behind.handler, behind.scope, behind.options)
+            await self._alone(arrival, behind, session, channel, stream, message, size, headers)
+
+    async def _alone(
+        self, arrival: Arrival, behind: Behind, session: ClientSession, channel: HttpChannel, stream: Stream,
+        message: Request, size: int, headers: dict[str, str],
+    ) -> None:  # fmt: skip
+        """Carry one request in a session of its own, which a lost client or server ends."""
+        unfollow = behind.follow(session.replace_exposure)
+        running = asyncio.create_task(session.run())
+        if message.method == LISTEN:
+            self._listening.add(session)
+        channel.feed(message, size, stream)
+        try:
+            how = Response(headers=headers, statuses=STATELESS_STATUS)
+            await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
+        except ClientGone:
+            channel.lost()
+            raise
+        finally:
+            self._listening.discard(session)
+            unfollow()
+            session.end()
+            await asyncio.wait((running,), timeout=CLOSING)
+            running.cancel()
+
+    # --- handshake ---------------------------------------------------------------------------------------------------
+    async def _handshake(self, arrival: Arrival, message: Message, size: int, headers: dict[str, str]) -> None:
+        session_id = arrival.headers.get(SESSION)
+        if session_id is None:
+            await self._open(arrival, message, size)
+            return
+        session = self._sessions.find(session_id, self.door, arrival.identity)  # 7
+        self._check_session_version(arrival, session, message)
+        if not isinstance(message, Request):
+            session.feed(message, size, None)
+            if isinstance(message, Notification) and message.method == "notifications/cancelled":
+                session.channel.forget(message.params.get("requestId", ""))
+            await accepted(arrival.send)
+            return
+        stream = session.stream()
+        session.feed(message, size, stream)
+        await self._reply(arrival, session, stream, headers)
+
+    async def _open(self, arrival: Arrival, message: Message, size: int) -> None:
+        """Open a session with ``initialize``."""
+        if not isinstance(message, Request) or message.method != "initialize":
+            text = "the request belongs to no session"
+            mend = f"open one with `initialize`, or name {STATELESS_VERSIONS[-1]} in `MCP-Protocol-Version`"
+            raise malformed("GATE-011", text, mend, request_id=getattr(message, "id", None))
+        session = await self._sessions.open(self.door, arrival.identity)
+        stream = session.stream()
+        session.feed(message, size, stream)
+        await stream.wait(self._bounds.json_wait)
+        first = stream.take()
+        stream.back_to(0)
+        if not first or isinstance(first[0].message, Failure):
+            self._sessions.drop(session)
+            await self._reply(arrival, session, stream, {})
+            return
+        session.version = str(getattr(first[0].message, "result", {}).get("protocolVersion", ""))
+        await self._reply(arrival, session, stream, {"Mcp-Session-Id": session.id})
+
+    async def _reply(self, arrival: Arrival, session: HttpSession, stream: Stream, headers: dict[str, str]) -> None:
+        how = Response(headers=headers, priming=session.version >= V2025_11_25)
+        await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
+
+    def _check_session_version(self, arrival: Arrival, session: HttpSession, message: Message | None) -> None:
+        named = arrival.headers.get("mcp-protocol-version")
+        if named is not None and named not in HANDSHAKE_VERSIONS:
+            fields.check_version(arrival.headers, getattr(message, "id", None))
+            text = f"the session speaks {session.version or 'another version'}"
+            raise malformed("GATE-006", text, "stay in one era", request_id=getattr(message, "id", None))
+
+    # --- GET and DELETE ----------------------------------------------------------------------------------------------
+    async def _get(self, arrival: Arrival) -> None:
+        session = self._session_of(arrival)
+        if not fields.accepts(arrival.headers, "text/event-stream"):
+            raise malformed(
+                "GATE-004", "the client does not take event streams", "accept `text/event-stream`", status=406
+            )
+        last = arrival.headers.get("last-event-id", "")
+        stream = session.resumed(last) if last else session.standing
+        if stream.reader:
+            raise malformed("GATE-018", "the stream is read already", "read it once at a time", status=409)
+        try:
+            how = Response(priming=session.version >= V2025_11_25 and not last, events=True)
+            await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
+        except ClientGone:
+            return
+
+    async def _delete(self, arrival: Arrival) -> None:
+        self._sessions.drop(self._session_of(arrival))
+        await plain(arrival.send, 200)
+
+    def _session_of(self, arrival: Arrival) -> HttpSession:
+        session_id = arrival.headers.get(SESSION)
+        if session_id is None or arrival.headers.get("mcp-protocol-version") in STATELESS_VERSIONS:
+            raise HttpRefused(405, "GATE-010", "that method needs a session", "use POST", headers={"Allow": "POST"})
+        fields.check_version(arrival.headers)
+        return self._sessions.find(session_id, self.door, arrival.identity)
+
+
+async def read_body(arrival: Arrival, bounds: HttpBounds) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        HttpRefused: ``GATE-031`` (413) too large, ``GATE-032`` (408) too slow.
+        ClientGone: it closed its connection.
+    """
+    length = arrival.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 9 or int(length) > bounds.body):  # noqa: PLR2004 - digits
+        raise _too_large(bounds)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(bounds.body_timeout):
+            while True:
+                part = await arrival.receive()
+                if part["type"] == "http.disconnect":
+                    raise ClientGone
+                body += part.get("body", b"")
+                if len(body) > bounds.body:
+                    raise _too_large(bounds)
+                if not part.get("more_body"):
+                    return bytes(body)
+    except TimeoutError:
+        raise malformed("GATE-032", "the body did not come in time", "send it at once", status=408) from None
+
+
+def _too_large(bounds: HttpBounds) -> HttpRefused:
+    mend = f"send at most {bounds.body} bytes"
+    return malformed("GATE-031", "the body is too large", mend, status=413, headers={"Connection": "close"})
+
+
+def read_message(body: bytes) -> Message:
+    """Return the one message of a body.
+
+    Raises:
+        HttpRefused: ``GATE-033``, it is none; the message says why.
+    """
+    try:
+        return envelope(jsontext.parse(body))
+    except (jsontext.JsonBoundError, jsontext.JsonTextError) as error:
+        raise malformed(
+            "GATE-033", f"the body is no strict JSON: {error}", "send one object", code=PARSE_ERROR
+        ) from None
+    except WireError as error:
+        raise malformed("GATE-033", f"the body is {error.message}", error.mend, request_id=error.request_id) from None
+
+
+def no_server(refusal: CallRefused, message: Message) -> HttpRefused:
+    """Return what a client is told whose server cannot be had now: come back (503)."""
+    again = {"Retry-After": str(RETRY_AFTER)}
+    return HttpRefused(
+        503, refusal.id, refusal.message, refusal.mend, headers=again, code=refusal.rpc_code,
+        request_id=getattr(message, "id", None),
+    )  # fmt: skip
+
+
+def failed(error: SandboxError, message: Message) -> HttpRefused:
+    """Return what a client is told whose server could not be started; the reason is for the operator (502)."""
+    text = "the server behind this endpoint could not be started"
+    mend = f"ask who runs this gateway to look for {error.id} in its trail"
+    return HttpRefused(502, "GATE-034", text, mend, code=error.rpc_code, request_id=getattr(message, "id", None))
+
+
+async def accepted(send: Send) -> None:
+    """Answer 202 without a body."""
+    await plain(send, 202)
+
+
+async def plain(send: Send, status: int) -> None:
+    """Answer without a body."""
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

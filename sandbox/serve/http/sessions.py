@@ -1,0 +1,251 @@
+"""Handshake sessions over HTTP: each belongs to whoever opened it, holds its server, and ends.
+
+A session is a task that keeps the server lent while it lasts. It ends when its client deletes it, when nobody used it
+for long, when its server is gone (the client is told 404 and opens another, 2025-11-25, session management), and when
+the gateway ends. Its id is 160 random bits; knowing it is not enough: another credential is told that there is no such
+session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from typing import Final
+
+from sandbox.errors import SandboxError, ServerFault
+from sandbox.serve.http.bounds import MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
+from sandbox.serve.http.channel import HttpChannel
+from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.refusals import HttpRefused, malformed
+from sandbox.serve.http.streams import Stream
+from sandbox.serve.identity.model import Identity
+from sandbox.serve.session import ClientSession
+from sandbox.tenant import TenantId
+from sandbox.wire.jsonrpc import Message
+
+LAST_ANSWERS: Final = 0.2
+"""Seconds in which answers on their way still go out after the server has ended."""
+
+STANDING: Final = "s"
+"""Key of the stream of what belongs to no request."""
+
+
+class HttpSession:
+    """One handshake session.
+
+    Args:
+        door: whose server it uses.
+        identity: who opened it.
+
+    Attributes:
+        id: ``Mcp-Session-Id``.
+        standing: what belongs to no request.
+        version: agreed; empty until then.
+    """
+
+    def __init__(self, door: Door, identity: Identity) -> None:
+        self.id = secrets.token_urlsafe(20)
+        self.door = door
+        self.identity = identity
+        self.used = asyncio.get_running_loop().time()
+        self.standing = Stream(STANDING)
+        self.version = ""
+        self.channel = HttpChannel(lambda: self.standing)
+        self._streams: OrderedDict[str, Stream] = OrderedDict({STANDING: self.standing})
+        self._number = 0
+        self._session: ClientSession | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Return when its server is there.
+
+        Raises:
+            SandboxError: there is none to be had.
+        """
+        self._task = asyncio.create_task(self._keep())
+        try:
+            await asyncio.shield(self._opened)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+
+    def stream(self) -> Stream:
+        """Return a stream for one more response."""
+        self._number += 1
+        stream = Stream(str(self._number))
+        self._streams[stream.key] = stream
+        for key in [key for key, one in self._streams.items() if one.over and key != STANDING][:-MAX_KEPT_STREAMS]:
+            del self._streams[key]
+        return stream
+
+    def resumed(self, last_id: str) -> Stream:
+        """Return the stream that an event id belongs to, wound back to after it.
+
+        Raises:
+            HttpRefused: ``GATE-018``, there is no such stream any more.
+        """
+        key, _, number = last_id.partition(".")
+        stream = self._streams.get(key)
+        if stream is None or not (number.isascii() and number.isdecimal() and len(number) < 10):  # noqa: PLR2004
+            raise malformed("GATE-018", "that event belongs to no stream of this session", "ask anew")
+        stream.back_to(int(number))
+        return stream
+
+    def feed(self, message: Message, size: int, reply: Stream | None) -> None:
+        """Hand on one message."""
+        self.used = asyncio.get_running_loop().time()
+        self.channel.feed(message, size, reply)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is used now: a request in progress, or an open stream."""
+        return self.channel.busy or any(stream.reader for stream in self._streams.values())
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._task is not None and self._task.done()
+
+    def end(self) -> None:
+        """Ask it to end in an orderly way."""
+        if self._session is not None:
+            self._session.end()
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def ended(self) -> None:
+        """Return when nothing of it is left."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def _keep(self) -> None:
+        try:
+            async with self.door.open(self.identity) as behind:
+                await self._serve(behind)
+        except SandboxError as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+        finally:
+            if not self._opened.done():
+                self._opened.set_exception(ServerFault("GATE-019", "the session ended before it was open", "try again"))
+            self._opened.exception()
+            self.channel.close()
+            for stream in self._streams.values():
+                stream.end()
+
+    async def _serve(self, behind: Behind) -> None:
+        self._session = ClientSession(
+            self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, behind.options
+        )
+        unfollow = behind.follow(self._session.replace_exposure)
+        watching = asyncio.create_task(self._until_gone(behind))
+        try:
+            self._opened.set_result(None)
+            await self._session.run()
+        finally:
+            unfollow()
+            watching.cancel()
+
+    async def _until_gone(self, behind: Behind) -> None:
+        await behind.gone()
+        await asyncio.sleep(LAST_ANSWERS)
+        if self._session is not None:
+            self._session.end()
+
+
+class Sessions:
+    """Every handshake session of a gateway.
+
+    Args:
+        bounds: of the gateway.
+    """
+
+    def __init__(self, bounds: HttpBounds) -> None:
+        self._bounds = bounds
+        self._all: dict[str, HttpSession] = {}
+        self._reaper: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def begin(self) -> None:
+        """Begin to look for sessions that nobody uses."""
+        self._reaper = asyncio.create_task(self._reap())
+
+    async def open(self, door: Door, identity: Identity) -> HttpSession:
+        """Return a fresh session, its server ready.
+
+        Raises:
+            HttpRefused: ``GATE-015`` (429), ``GATE-014`` (503): too many.
+            SandboxError: there is no server to be had.
+        """
+        tenant = identity.tenant.tenant
+        again = {"Retry-After": str(RETRY_AFTER)}
+        if self.of(tenant) >= self._bounds.sessions_of_tenant:
+            text = f"this tenant has {self._bounds.sessions_of_tenant} sessions"
+            raise HttpRefused(429, "GATE-015", text, "delete those that are not used", headers=again)
+        if len(self._all) >= self._bounds.sessions:
+            raise HttpRefused(503, "GATE-014", "this gateway is full", "try again later", headers=again)
+        session = HttpSession(door, identity)
+        self._all[session.id] = session
+        try:
+            await session.open()
+        except BaseException:
+            del self._all[session.id]
+            raise
+        return session
+
+    def find(self, session_id: str, door: Door, identity: Identity) -> HttpSession:
+        """Return the session of an id that belongs to a caller and an endpoint.
+
+        Raises:
+            HttpRefused: ``GATE-016`` (404) there is none; ``GATE-017`` (404) it is somebody else's, told alike.
+        """
+        session = self._all.get(session_id)
+        text, mend = "there is no such session", "open one with `initialize`"
+        if session is not None and session.over:
+            del self._all[session_id]
+            session = None
+        if session is None:
+            raise HttpRefused(404, "GATE-016", text, mend)
+        if session.identity.owner != identity.owner or session.door is not door:
+            raise NotYours(404, "GATE-017", text, mend)
+        session.used = asyncio.get_running_loop().time()
+        return session
+
+    def of(self, tenant: TenantId) -> int:
+        """Return how many sessions a tenant has."""
+        return sum(1 for one in self._all.values() if one.identity.tenant.tenant == tenant)
+
+    def drop(self, session: HttpSession) -> None:
+        """End one session."""
+        self._all.pop(session.id, None)
+        session.end()
+
+    async def close(self) -> None:
+        """End every session; return when nothing is left."""
+        if self._reaper is not None:
+            self._reaper.cancel()
+        sessions = list(self._all.values())
+        self._all.clear()
+        for session in sessions:
+            session.end()
+        await asyncio.gather(*(session.ended() for session in sessions))
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(min(5.0, self._bounds.session_idle / 4))
+            before = asyncio.get_running_loop().time() - self._bounds.session_idle
+            for session in list(self._all.values()):
+                if session.over or (session.used <= before and not session.busy):
+                    self.drop(session)
+
+
+class NotYours(HttpRefused):
+    """The session exists and belongs to another credential; the client is told what it is told of none at all."""
+
+    def body(self) -> bytes:
+        """Return the body of ``GATE-016``."""
+        return HttpRefused(self.status, "GATE-016", self.message, self.mend, request_id=self.request_id).body()

@@ -1,0 +1,208 @@
+"""Who calls, what an endpoint asks for, and how a refusal tells a client where to sign in.
+
+Sources: RFC 6750 §3 (``WWW-Authenticate``), RFC 9728 (protected resource metadata), MCP 2025-11-25 and 2026-07-28,
+basic/authorization.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from sandbox.errors import SandboxError
+from sandbox.tenant import TenantContext, TenantId
+
+METADATA: Final = "/.well-known/oauth-protected-resource"
+"""RFC 9728 §3: the metadata of a resource stands here, followed by the resource's own path."""
+
+ANONYMOUS: Final = TenantId("anonymous")
+"""Everybody who may come without a credential; they share nothing with any other tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use an endpoint.
+
+    Attributes:
+        anonymous: nobody has to sign in (``auth: none``).
+        scopes: all of which a token needs.
+        visibility: where it is told of: ``public``, ``authenticated``, ``internal`` or ``restricted``.
+    """
+
+    anonymous: bool = False
+    scopes: tuple[str, ...] = ()
+    visibility: str = "authenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A verified caller.
+
+    Attributes:
+        tenant: for whom calls are made.
+        scopes: what the credential allows.
+        owner: digest of who holds the credential; sessions belong to it. A renewed token of the same holder has it too.
+        anonymous: nobody signed in.
+        unsafe: nobody had to sign in, by the operator's ``unsafe-tenant``; every scope counts as given.
+    """
+
+    tenant: TenantContext
+    scopes: frozenset[str] = frozenset()
+    owner: str = ""
+    anonymous: bool = False
+    unsafe: bool = False
+
+    def may_use(self, access: Access) -> bool:
+        """Return whether an endpoint is open to this caller."""
+        if self.unsafe or access.anonymous:
+            return True
+        return not self.anonymous and self.scopes.issuperset(access.scopes)
+
+
+def owner_of(*parts: str) -> str:
+    """Return the digest that stands for a holder: issuer, tenant, subject and client, in this order."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def anonymous() -> Identity:
+    """Return the identity of whoever does not sign in."""
+    return Identity(TenantContext(ANONYMOUS, source="anonymous"), owner=owner_of("anonymous"), anonymous=True)
+
+
+class Unauthorized(SandboxError):
+    """No credential, or one that does not count here.
+
+    Attributes:
+        error: RFC 6750 error code, empty when there was no credential.
+        status: 401, 403 for a scope, 503 when nobody can be asked.
+        scopes: what would be needed.
+    """
+
+    rpc_code = -31006
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the public word for it
+        message: str,
+        mend: str = "",
+        *,
+        error: str = "invalid_token",
+        status: int = 401,
+        scopes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(id, message, mend)
+        self.error = error
+        self.status = status
+        self.scopes = scopes
+
+
+class Verifier(Protocol):
+    """Turns a bearer token into an identity."""
+
+    async def verify(self, token: str, audiences: frozenset[str]) -> Identity:
+        """Return who holds the token.
+
+        Args:
+            token: as sent.
+            audiences: values of which the token has to be made for one.
+
+        Raises:
+            Unauthorized: it does not count here.
+        """
+
+
+def challenge(resource_metadata: str, error: Unauthorized, scopes: tuple[str, ...]) -> str:
+    """Return ``WWW-Authenticate``: where to sign in, for what, and what was wrong."""
+    parts = {"resource_metadata": resource_metadata}
+    if error.error:
+        parts = {"error": error.error, "error_description": _quotable(error.message), **parts}
+    if scopes:
+        parts["scope"] = " ".join(scopes)
+    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items())
+
+
+def _quotable(text: str) -> str:
+    """Return text within what RFC 6750 §3 allows in a description."""
+    return "".join(char if " " <= char <= "~" and char not in '"\\' else "'" for char in text)[:200]
+
+
+def metadata(resource: str, issuers: tuple[str, ...], scopes: tuple[str, ...], title: str) -> dict[str, Any]:
+    """Return the protected resource metadata of one endpoint (RFC 9728 §2)."""
+    found: dict[str, Any] = {"resource": resource, "bearer_methods_supported": ["header"], "resource_name": title}
+    if issuers:
+        found["authorization_servers"] = list(issuers)
+    if scopes:
+        found["scopes_supported"] = list(scopes)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """Decides who comes in.
+
+    Attributes:
+        verifier: of tokens; without one nobody can sign in.
+        issuers: whom clients are sent to.
+        public_url: of the gateway, without a trailing slash.
+        unsafe_tenant: everybody who sends no credential is this tenant; for one person on one machine only.
+    """
+
+    public_url: str
+    verifier: Verifier | None = None
+    issuers: tuple[str, ...] = ()
+    unsafe_tenant: str = ""
+    extra_audiences: frozenset[str] = field(default_factory=frozenset)
+
+    async def admit(self, headers: Mapping[str, str], path: str, access: Access) -> Identity:
+        """Return who sends a request to an endpoint.
+
+        Args:
+            headers: folded.
+            path: of the endpoint.
+            access: what it asks for.
+
+        Raises:
+            Unauthorized: nobody who may.
+        """
+        token = bearer(headers)
+        if token is None:
+            if self.unsafe_tenant:
+                context = TenantContext(TenantId(self.unsafe_tenant), source="unsafe")
+                return Identity(context, owner=owner_of("unsafe", self.unsafe_tenant), unsafe=True)
+            if access.anonymous:
+                return anonymous()
+            raise Unauthorized("GATE-020", "sign in to use this endpoint", "send a bearer token", error="")
+        if self.verifier is None:
+            raise Unauthorized("GATE-021", "no issuer of tokens is trusted here", "configure `[[issuer]]`")
+        audiences = frozenset((self.public_url + path, self.public_url, self.public_url + "/")) | self.extra_audiences
+        identity = await self.verifier.verify(token, audiences)
+        missing = tuple(scope for scope in access.scopes if scope not in identity.scopes)
+        if missing:
+            raise Unauthorized(
+                "GATE-022", f"the token lacks the scope {' '.join(missing)}", "ask for a token with it",
+                error="insufficient_scope", status=403, scopes=access.scopes,
+            )  # fmt: skip
+        return identity
+
+
+def bearer(headers: Mapping[str, str]) -> str | None:
+    """Return the bearer token, ``None`` without a credential.
+
+    Raises:
+        Unauthorized: ``GATE-023``, a credential of another kind, or one that is no token.
+    """
+    value = headers.get("authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(" ")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise Unauthorized(
+            "GATE-023",
+            "the credential is not a bearer token",
+            "send `Authorization: Bearer …`",
+            error="invalid_request",
+        )
+    return token
