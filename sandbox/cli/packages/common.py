@@ -1,0 +1,71 @@
+"""What the actions on packages share: the store, the trust store, telling findings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.cli import options
+from sandbox.cli.report import line_of, say
+from sandbox.errors import UsageError
+from sandbox.mcpkg.documents import Findings
+from sandbox.mcpkg.store import Store
+
+STORE: Final = ".mcp"
+"""Where packages are installed unless `--store` or MCP_SANDBOX_PACKAGES says otherwise (MCPKG §8.1)."""
+
+TRUST: Final = options.CONFIG / "publishers.toml"
+"""The operator's trust store."""
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Declare where packages are installed."""
+    place = Path(os.environ.get("MCP_SANDBOX_PACKAGES") or STORE)
+    parser.add_argument("--store", type=options.path, default=place, metavar="DIR", help="where packages are installed")
+
+
+def add_signature(parser: argparse.ArgumentParser, default: str = "warn") -> None:
+    """Declare what is demanded of signatures."""
+    parser.add_argument(
+        "--signatures",
+        choices=("require", "warn", "off"),
+        default=default,
+        help="refuse packages without a trusted signature, warn of them, or do not check",
+    )
+    parser.add_argument("--trust", type=options.path, default=TRUST, metavar="FILE", help="publishers and their keys")
+
+
+def action(
+    actions: Any, name: str, text: str, work: Any, *, json: bool = True, store: bool = False
+) -> argparse.ArgumentParser:
+    """Declare one action and return its parser."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.set_defaults(work=work)
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    if store:
+        add_store(parser)
+    return parser
+
+
+def store_of(arguments: argparse.Namespace) -> Store:
+    """Return the store that is worked on."""
+    return Store(arguments.store)
+
+
+def tell(findings: Findings) -> None:
+    """Say the warnings of a package on stderr."""
+    say(*(line_of(f"warning: {problem}") for problem in findings.problems if problem.severity == "warning"))
+
+
+def existing(path: Path) -> Path:
+    """Return a path that is there.
+
+    Raises:
+        UsageError: ``PKG-009``, it is not.
+    """
+    if not path.exists():
+        raise UsageError("PKG-009", f"{path} does not exist", "name a package or a folder")
+    return path

@@ -1,0 +1,91 @@
+"""The operator's trust store: which key is whose, and for which tools.
+
+A TOML file, ``publishers.toml`` among this person's settings::
+
+    [[publisher]]
+    id = "stripe"
+    key = "<base64 of 32 bytes>"       # several entries with one id: several keys
+    tools = ["stripe.*"]               # optional; a trailing `.*` stands for everything below
+"""
+
+from __future__ import annotations
+
+import base64
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import UsageError
+
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """One key of one publisher."""
+
+    id: str
+    key: str
+    tools: tuple[str, ...] = ("*",)
+
+    def may_publish(self, tool_id: str) -> bool:
+        """Return whether the key counts for a tool."""
+        return any(
+            rule in (tool_id, "*") or (rule.endswith(".*") and tool_id.startswith(rule[:-1])) for rule in self.tools
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrustStore:
+    """Everything that the operator vouches for; empty when there is no file."""
+
+    publishers: tuple[Publisher, ...] = ()
+
+    def vouches(self, publisher: str, key: str, tool_id: str) -> bool:
+        """Return whether a key is this publisher's, for this tool."""
+        return any(
+            entry.id == publisher and entry.key == key and entry.may_publish(tool_id) for entry in self.publishers
+        )
+
+    def knows(self, publisher: str) -> bool:
+        """Return whether there is any key of this publisher."""
+        return any(entry.id == publisher for entry in self.publishers)
+
+
+def load_trust(path: Path) -> TrustStore:
+    """Return the trust store at a path; an absent file is an empty one.
+
+    Raises:
+        UsageError: ``PKG-023``, the file is not one.
+    """
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return TrustStore()
+    except (OSError, ValueError) as error:
+        raise UsageError("PKG-023", f"{path} cannot be read: {error}", "write it as docs/mcpkg.md shows") from None
+    entries = values.get("publisher")
+    if set(values) - {"publisher"} or not isinstance(entries, list):
+        raise _wrong(path, "it holds something other than [[publisher]] entries")
+    return TrustStore(tuple(_publisher(path, entry) for entry in entries))
+
+
+def _publisher(path: Path, entry: Any) -> Publisher:
+    if not isinstance(entry, dict) or set(entry) - {"id", "key", "tools"} or not {"id", "key"} <= entry.keys():
+        raise _wrong(path, "an entry has `id`, `key` and perhaps `tools`")
+    tools = entry.get("tools", ["*"])
+    texts = [entry["id"], entry["key"], *(tools if isinstance(tools, list) else [None])]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise _wrong(path, "an entry holds something other than text")
+    try:
+        size = len(base64.b64decode(entry["key"], validate=True))
+    except ValueError:
+        size = 0
+    if size != _KEY_BYTES:
+        raise _wrong(path, f"the key of `{entry['id'][:80]}` is not base64 of {_KEY_BYTES} bytes")
+    return Publisher(entry["id"], entry["key"], tuple(tools))
+
+
+def _wrong(path: Path, why: str) -> UsageError:
+    return UsageError("PKG-023", f"{path} is no trust store: {why}", "write it as docs/mcpkg.md shows")
