@@ -6,6 +6,7 @@ Each refusal has its control: the same package installs when the same build is n
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tests.conftest import ENGINE_SOCKET
 from tests.egress_lab import image
 from tests.engine.test_install_hostile import INDEX, npm_driver, pip_driver
 from tests.image_kit import Told
-from tests.registry_lab import NAMES, PORT, SUBNET, Lab, docker, registry
+from tests.registry_lab import NAMES, PORT, SUBNET, Lab, docker, driver, registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -55,7 +56,7 @@ def work(lab: Lab, tmp_path: Path, recorder: MemoryRecorder) -> tuple[Installer,
         Exceptions(private=(SUBNET,)),
         progress=told,
         scope=Scope(recorder, Trace.new(), driver="installs"),
-        options={"network": lab.network, "hosts": NAMES},
+        options={"network": lab.network, "hosts": {**NAMES, "inner.test": "10.99.0.1"}},
     )
     installer.environ, installer.networks = lab.by_name(), networks
     return installer, told
@@ -186,3 +187,45 @@ def test_a_lifecycle_script_that_would_call_home_is_reported_and_calls_nobody(
 
     assert [line for line in told.warnings if line.startswith("caller 1.0.0 has an install script")]
     assert {fact.attrs["host"] for fact in recorder.facts if "host" in fact.attrs} == {"registry.test"}
+
+
+def download_driver(folder: Path, path: str, data: bytes) -> Any:
+    """Return a driver of a downloaded program."""
+    step = {
+        "method": "download",
+        "url": f"https://registry.test:{PORT}/{path}",
+        "extract_bin": "tool",
+        "verify_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    return driver(folder / "driver", {"kind": "binary", "path": "tool"}, [step])
+
+
+@pytest.mark.claim("P-INST-08")
+@pytest.mark.parametrize(
+    ("target", "id_"),
+    [
+        (f"https://files.test:{PORT}/files/real", ""),
+        ("https://169.254.169.254/latest/meta-data", "INST-092"),
+        ("https://inner.test/files/real", "INST-090"),
+        ("https://127.0.0.1:4873/files/real", "INST-092"),
+        (f"http://files.test:{PORT}/files/real", "INST-081"),
+        (f"https://registry.test:{PORT}/files/tool", "INST-086"),
+    ],
+)
+def test_a_download_is_checked_hop_by_hop(
+    target: str, id_: str, lab: Lab, work: tuple[Installer, Told], tmp_path: Path
+) -> None:
+    """A redirect to another public host is followed by itself; inwards, to http or in circles it ends."""
+    program = b"#!/usr/bin/python3\nprint('hi')\n"
+    (lab.folder / "files").mkdir(exist_ok=True)
+    (lab.folder / "files" / "real").write_bytes(program)
+    (lab.folder / "files" / "tool.redirect").write_text(target)
+    installer, _ = work
+    spec = download_driver(tmp_path, "files/tool", program)
+    if not id_:
+        assert installer.make_lock(spec).base == "python"
+        assert "files/real" in lab.elsewhere()
+        return
+
+    with pytest.raises((InstallRefused, PlanRefused), match=id_):
+        installer.make_lock(spec)

@@ -1,7 +1,8 @@
 """A package registry for one test: static files over TLS, in the layouts of npm and the Python index.
 
 Usage: registry.py PORT CERT KEY FOLDER. ``/npm/<name>`` is ``FOLDER/npm/<name>.json``; ``/simple/<name>/`` is
-``FOLDER/simple/<name>/index.html``; every other path is a file. Each request is a line on stdout.
+``FOLDER/simple/<name>/index.html``; ``x.redirect`` says where ``x`` has moved; every other path is a file. Each request
+is a line on stdout.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ class Registry(http.server.BaseHTTPRequestHandler):
         sys.stdout.write(path + "\n")
         sys.stdout.flush()
         file = Path(FOLDER) / path
+        moved = file.with_name(file.name + ".redirect")
+        if moved.is_file():
+            self.send_response(302)
+            self.send_header("Location", moved.read_text())
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         for candidate in (file.with_name(file.name + ".json"), file / "index.html", file):
             if candidate.is_file():
                 return self.answer(candidate)

@@ -24,7 +24,7 @@ from sandbox.launch.engine import Engine
 from sandbox.launch.images.progress import Progress, Silent
 from sandbox.launch.images.runner import BuildFailed, BuildNetwork
 from sandbox.launch.install.exceptions import Exceptions
-from sandbox.launch.install.network import Reach
+from sandbox.launch.install.network import DOWNLOAD, Reach
 from sandbox.plan.model import NetworkPlan, SandboxPlan
 from sandbox.policy.destinations import EgressRule
 from sandbox.policy.hosts import parse_rule
@@ -103,6 +103,8 @@ class Confined:
     def _rules(self, reach: Reach) -> tuple[EgressRule, ...]:
         """Return the rules of what a build has to reach, as far as the ceiling allows it."""
         rules = [_rule(origin) for origin in reach.origins]
+        if reach.client == DOWNLOAD:
+            return tuple(rules)
         for rule in rules:
             if CONFIGURED not in self.registries and rule.host not in self.registries:
                 raise PlanRefused(
@@ -178,7 +180,9 @@ def _explained(error: BuildFailed, reach: Reach, tried: list[Attempt]) -> Except
         return InstallRefused(
             "INST-090",
             f"{floor['host']} is not on a public address: {floor.get('detail', '')}",
-            "if that is your registry, run `mcp-sandbox registries --allow` and look at what it allows",
+            "if it is of your own network, add its address under [[private]] of install.toml (docs/egress.md)"
+            if reach.client == DOWNLOAD
+            else "if that is your registry, run `mcp-sandbox registries --allow` and look at what it allows",
         )
     others = list(_different(tried))
     if not others or "EINTEGRITY" in error.log or "Hash mismatch" in error.log:

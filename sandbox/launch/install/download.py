@@ -1,7 +1,8 @@
 """A file from an address, its digest in DRIVER.md: fetched over TLS, held against the digest, unpacked as hostile.
 
 1 only https, and a SHA-256 in the driver (``verify_sha256``) is required: without it nothing says what was reviewed;
-2 the body is bounded in size and time, redirects stay on https; 3 the digest is compared before a byte of it is
+2 the body is bounded in size and time, redirects stay on https, and each hop is fetched in a build container that
+reaches that one host, over public addresses; 3 the digest is compared before a byte of it is
 interpreted; 4 an archive (tar, tar.gz, tar.xz, tar.bz2, zip) is unpacked under the rules of a tree, and only
 ``extract_bin`` is taken out of it; 5 the program must be able to run on the image, as any other.
 """
@@ -18,16 +19,19 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from sandbox.errors import InstallRefused, PlatformError
+from sandbox.launch.images.runner import BuildFailed, Job
 from sandbox.launch.images.tree import Tree
 from sandbox.launch.images.unpack import Bounds, unpack_tar, unpack_zip
-from sandbox.launch.install import hostca
+from sandbox.launch.install import fetchfile, hostca
 from sandbox.launch.install.ask import Ask
 from sandbox.launch.install.hostfile import base_of, place
+from sandbox.launch.install.network import DOWNLOAD, Reach, origin
 from sandbox.launch.install.shop import Built, Pins, Shop
 from sandbox.limits import MIB
 
@@ -40,6 +44,13 @@ MAX_UNPACKED_BYTES: Final = 1024 * MIB
 DOWNLOAD_SECONDS: Final = 120.0
 """Without a byte (seconds)."""
 
+MAX_REDIRECTS: Final = 5
+"""As much as browsers' and clients' habits need; each is a container."""
+
+MAX_ADDRESS: Final = 8192
+"""Characters of a redirect's address; servers of release files sign long ones."""
+
+_FETCH: Final = 'set -e; tar -xf -; exec /usr/bin/python3 -I -c "$@"'
 _OPENERS: Final[dict[bytes, Callable[[Path], Any]]] = {
     b"\x1f\x8b": gzip.GzipFile,
     b"BZ": bz2.BZ2File,
@@ -71,7 +82,10 @@ class Download:
         file = shop.scratch / f"download-{digest}"
         if not file.exists():
             shop.progress.step(f"downloading {posixpath.basename(urlsplit(ask.wanted).path)}")
-            fetch(ask.wanted, digest, file, hostca.bundle(shop.environ))
+            if shop.networks.confined:
+                fetch_confined(shop, ask.wanted, digest, file)
+            else:
+                fetch(ask.wanted, digest, file, hostca.bundle(shop.environ))
         return extract(file, ask.params.get("extract_bin", ""), shop.scratch)
 
 
@@ -97,7 +111,60 @@ def fetch(address: str, digest: str, file: Path, certificates: bytes) -> None:
     except InstallRefused:
         file.unlink(missing_ok=True)
         raise
-    if found != digest:  # 3
+    _compare(found, digest, address, file)  # 3
+
+
+def fetch_confined(shop: Shop, address: str, digest: str, file: Path) -> None:
+    """Download a file in build containers that reach its host only, hop by hop, and hold it against a digest.
+
+    Raises:
+        InstallRefused: as :func:`fetch`; ``INST-086`` too many redirects, ``INST-090`` no public address.
+        PlatformError: ``INST-084``, it could not be downloaded.
+    """
+    for _ in range(MAX_REDIRECTS + 1):
+        if urlsplit(address).scheme != "https":  # 1
+            raise InstallRefused("INST-081", f"`{address[:200]}` is not https", "use an https address")
+        output = shop.scratch / "download-answer"
+        _hop(shop, address, output)
+        with output.open("rb") as answer:
+            said = answer.readline(MAX_ADDRESS).decode("utf-8", "replace").strip()
+            if said == "body":
+                with file.open("wb") as sink:  # 2
+                    found = _copy(answer, sink)
+                _compare(found, digest, address, file)  # 3
+                return
+        if not said.startswith("redirect "):
+            raise PlatformError("INST-084", f"`{address[:200]}` could not be downloaded", "check address and network")
+        address = said.removeprefix("redirect ")
+    raise InstallRefused("INST-086", f"more than {MAX_REDIRECTS} redirects", "use the final address")
+
+
+def _hop(shop: Shop, address: str, output: Path) -> None:
+    """Fetch one address in a container; its answer is a redirect or a body."""
+    program = Path(fetchfile.__file__).read_text("utf-8")
+    job = Job(
+        shop.image("build-python"),
+        ("/usr/bin/sh", "-c", _FETCH, "fetch", program, address, str(MAX_DOWNLOAD_BYTES)),
+        "download a file",
+        files={"ca.pem": hostca.bundle(shop.environ)},
+        env={"SSL_CERT_FILE": "/work/ca.pem", "HOME": "/work"},
+        max_output=MAX_DOWNLOAD_BYTES + MAX_ADDRESS,
+    )
+    try:
+        with shop.networks.open(Reach(DOWNLOAD, (origin(address),))) as network:
+            shop.runner.run(replace(job, network=network), output)
+    except BuildFailed as error:
+        if error.code == fetchfile.TOO_LARGE:
+            raise InstallRefused(
+                "INST-082", f"the download is larger than {MAX_DOWNLOAD_BYTES} bytes", "use a smaller one"
+            ) from None
+        raise PlatformError(
+            "INST-084", f"`{address[:200]}` could not be downloaded: {error.message}", "check address and network"
+        ) from None
+
+
+def _compare(found: str, digest: str, address: str, file: Path) -> None:
+    if found != digest:
         file.unlink()
         raise InstallRefused(
             "INST-083",

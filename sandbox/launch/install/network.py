@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from sandbox.launch.images.runner import BuildNetwork
+
+DOWNLOAD: Final = "download"
+"""Client of a file that DRIVER.md names by address and digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Reach:
     """What one build has to reach.
 
     Attributes:
-        client: ``npm`` or ``uv``.
+        client: ``npm`` or ``uv``, or :data:`DOWNLOAD`: then the origin is the driver's, and its digest too.
         origins: ``https://host[:port]`` of the registries, without credentials. An index may serve files from a further
             host, which only its answers name; the operator allows that one.
     """
