@@ -118,6 +118,16 @@ class Scope:
         """Whether spans of what is recorded here are exported, so that others may name them as parents."""
         return bool(getattr(self.recorder, "exported", False))
 
+    def kept(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a record says of the argument values that the operator chose to keep; empty when none are kept.
+
+        Raises:
+            AuditUnavailable: they cannot be written.
+        """
+        keep = getattr(self.recorder, "kept", None)
+        found = keep(self.tenant, tool, arguments) if keep is not None else {}
+        return {"values": found} if found else {}
+
     def within(self, **parts: str) -> Scope:
         """Return a scope with ``driver``, ``tenant`` or ``instance`` set."""
         return replace(self, **parts)  # type: ignore[arg-type]

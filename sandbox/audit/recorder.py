@@ -13,14 +13,14 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.audit.files import Files, private_folder, unavailable
 from sandbox.audit.keys import Store, fresh_key, install_key, open_signer
 from sandbox.audit.ledger import Durability, Ledger
-from sandbox.audit.payloads import erase
+from sandbox.audit.payloads import Payloads, erase
 from sandbox.audit.seal import seal_abandoned
 from sandbox.audit.tail import read_tail, segments
 from sandbox.errors import AuditUnavailable
@@ -69,6 +69,7 @@ class LedgerRecorder:
         self.ledger = ledger
         self.exported = False
         self._telemetry: TelemetrySink | None = None
+        self._payloads: Payloads | None = None
         self._stop = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="audit-keeper", daemon=True)
         self._keeper.start()
@@ -100,6 +101,19 @@ class LedgerRecorder:
     def add_secrets(self, *values: str) -> None:
         """Keep further secret values out of every record from now on."""
         self.ledger.redactor.add(*values)
+
+    def keep(self, fields: Iterable[str]) -> None:
+        """Keep the values of these arguments (``tool.argument``) from now on, beside the trail (see ``payloads``)."""
+        ledger, named = self.ledger, tuple(fields)
+        self._payloads = Payloads(ledger.folder, ledger.stream, named, ledger.redactor) if named else None
+
+    def kept(self, tenant: str, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep what policy names of one call's arguments; return argument → reference for its record.
+
+        Raises:
+            AuditUnavailable: ``AUD-012``, they cannot be written.
+        """
+        return {} if self._payloads is None else self._payloads.keep(tenant, tool, arguments)
 
     def redacted(self, text: str) -> str:
         """Return a text without the secret values that are kept out of records, for other places that show it."""

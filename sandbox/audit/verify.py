@@ -326,6 +326,7 @@ def verify(
         for stream, paths in known.items():
             live = is_live(folder, stream)  # before it is read: it may end well meanwhile
             _finish(folder, passes[stream].run(paths, scanned), live=live)
+    _again(folder, known, passes, asked, trusted)
     faults = [found.report.fault for found in passes.values() if found.report.fault]
     expired = {name for found in passes.values() for name in found.report.expired}
     faults += _exported(passes, [head for head in exported if head.stream not in expired], pinned)
@@ -338,6 +339,23 @@ def verify(
         "altered" if faults else "torn tail" if any(item.state == "torn tail" for item in reports) else "intact"
     )
     return Report(state, reports, tuple(faults), bool(pinned))
+
+
+def _again(
+    folder: Path,
+    known: dict[str, list[Path]],
+    passes: dict[str, _Pass],
+    asked: dict[str, list[int]],
+    trusted: set[str] | None,
+) -> None:
+    """Look again at streams whose key another stream introduces that was read later: names sort by the second only."""
+    before = -1
+    while trusted is not None and len(trusted) != before:
+        before = len(trusted)
+        for stream, found in list(passes.items()):
+            if found.report.fault is not None and found.report.fault.kind == "re-sign":
+                passes[stream] = _Pass(stream, trusted, asked.get(stream, ()))
+                _finish(folder, passes[stream].run(known[stream]), live=is_live(folder, stream))
 
 
 def _finish(folder: Path, report: StreamReport, *, live: bool) -> None:

@@ -3,7 +3,8 @@
 `verify` says intact, torn tail (a process was killed while it wrote; what it acknowledged is there) or altered, with
 the first bad record; exit status 0 when nothing was altered, else 6. With `--key` only signatures of the named keys
 count, with `--heads` the trail must still hold every head that was exported before; without either, whoever holds the
-key can have rewritten it. `query`, `tail`, `report` and `export` take the same filters.
+key can have rewritten it. `query`, `tail`, `report` and `export` take the same filters. `erase` takes the kept values
+of a tenant away, `expire` old streams, `change-key` introduces another key; each is on record before it happens.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from sandbox.audit.query import MAX_RESULTS, Question, conversation, query, with
 from sandbox.audit.report import MAX_ROWS, report
 from sandbox.cli import options
 from sandbox.cli.audit_export import export, export_head
+from sandbox.cli.audit_keep import change_key, erase, expire_streams
 from sandbox.errors import AuditUnavailable, UsageError
 
 FOLLOW_SECONDS: Final = 1.0
@@ -36,12 +38,13 @@ FILTERS: Final = tuple(field.name for field in fields(Question) if field.name !=
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("action", choices=("verify", "query", "tail", "report", "export", "export-head"))
+    parser.add_argument("action", choices=tuple(ACTIONS))
     options.add_audit_options(parser)
     parser.add_argument("--key", action="append", default=[], help="verify: public key (base64) that may have signed")
     parser.add_argument(
         "--heads", type=options.path, metavar="FILE", help="verify: heads that `export-head` wrote before"
     )
+    parser.add_argument("--before", metavar="TIME", default="", help="expire: remove streams that ended before it")
     parser.add_argument("--note", action="store_true", help="export-head: as C2SP signed notes instead of JSON lines")
     parser.add_argument("--to", metavar="COMMAND", default="", help="export-head: a command that reads the heads")
     parser.add_argument("--otlp", action="store_true", help="export-head: to the collector that OTEL_* variables name")
@@ -68,19 +71,11 @@ def execute(arguments: argparse.Namespace) -> int:
     """Do what is asked."""
     if not arguments.audit_dir.is_dir():
         raise UsageError("CLI-015", f"{arguments.audit_dir} is no audit folder", "name one with --audit-dir")
-    actions = {
-        "verify": _verify,
-        "query": _query,
-        "tail": _tail,
-        "report": _report,
-        "export": _export,
-        "export-head": export_head,
-    }
     form = arguments.format
     if form and form not in FORMS.get(arguments.action, ()):
         mend = f"tail has {', '.join(FORMS['tail'])}; export has {', '.join(FORMS['export'])}"
         raise UsageError("CLI-160", f"audit {arguments.action} has no format {form!r}", mend)
-    return actions[arguments.action](arguments)
+    return ACTIONS[arguments.action](arguments)
 
 
 def _question(arguments: argparse.Namespace, limit: int = 1000) -> Question:
@@ -157,3 +152,17 @@ def _show(found: Report) -> None:
     if not found.pinned:
         keys = sorted({key for stream in found.streams for key in stream.keys})
         print(f"signed by {', '.join(keys) or 'nobody'}; pass --key to accept no other")
+
+
+ACTIONS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "verify": _verify,
+    "query": _query,
+    "tail": _tail,
+    "report": _report,
+    "export": _export,
+    "export-head": export_head,
+    "erase": erase,
+    "expire": expire_streams,
+    "change-key": change_key,
+}
+"""What the command can be asked for."""

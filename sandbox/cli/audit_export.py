@@ -51,7 +51,7 @@ def _jsonl(records: Iterable[dict[str, object]], folder: Path, tenant: str) -> I
 
 def export_head(arguments: argparse.Namespace) -> int:
     """Sign heads and hand them to a file, a command, a collector or stdout."""
-    signer = open_signer(arguments.audit_dir / "keys")
+    signer = open_signer(arguments.audit_dir / "keys", arguments.key_store)
     found = tuple(heads.export_heads(arguments.audit_dir, signer))
     text = "\n".join(heads.as_note(head) for head in found) + "\n" if arguments.note else heads.dump(found).decode()
     if arguments.otlp:

@@ -105,10 +105,28 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_audit_options(parser: argparse.ArgumentParser) -> None:
-    """Declare where evidence goes."""
+def add_audit_options(parser: argparse.ArgumentParser, *, reading: bool = False) -> None:
+    """Declare where evidence goes, and, unless it is only read, what recorded means and which values are kept."""
     parser.add_argument(
         "--audit-dir", type=path, default=STATE / "audit", metavar="DIR", help="folder of the audit trail"
+    )
+    if reading:
+        return
+    parser.add_argument(
+        "--durability",
+        choices=("kernel", "disk"),
+        default="kernel",
+        help="recorded means: the kernel has it (survives a kill), or the disk has it (survives a power cut)",
+    )
+    parser.add_argument(
+        "--key-store", choices=("file", "keyring"), default="file", help="where the private signing key lies"
+    )
+    parser.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="TOOL.ARGUMENT",
+        help="keep the values of this argument, to be erased by tenant; nothing is kept by default",
     )
 
 

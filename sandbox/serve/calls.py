@@ -237,6 +237,7 @@ class Pipeline:
             client=caller.client,
             arguments=shape(arguments),
             **about,
+            **scope.kept(tool.name, arguments),
         )
         before = time.perf_counter_ns()
         try:
