@@ -97,9 +97,9 @@ def propose(spec: DriverSpec, plan: SandboxPlan, bounds: Mapping[str, Bound], tr
 
     grants, notes = folders(tried.texts, plan)
     values, more = limits(plan, bounds, tried)
-    added = {"network.egress": hosts(tried.events, spec.egress), "sandbox.fs.read": [], "sandbox.fs.write": []}
+    added: dict[str, list[Any]] = {"network.egress": list(hosts(tried.events, spec.egress))}
     for path, mode in grants:
-        added[f"sandbox.fs.{mode}"].append({"path": path, "at": path})
+        added.setdefault(f"sandbox.fs.{mode}", []).append({"path": path, "at": path})
     return Proposal(Changes(added, {f"limits.{name}": value for name, value in values.items()}), (*notes, *more))
 
 

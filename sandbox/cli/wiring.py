@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from sandbox.cli import options
 from sandbox.cli.hostfacts import local_facts, overrides_of, own_paths, profiles, seen
+from sandbox.errors import UsageError
 from sandbox.events import Scope
 from sandbox.launch.images.host import ensure_image
 from sandbox.launch.images.progress import Progress
@@ -22,7 +23,7 @@ from sandbox.policy.ceiling_values import Ceiling
 from sandbox.policy.destinations import HTTPS_PORT, EgressRule
 from sandbox.resources import shipped
 from sandbox.spec.load import load_driver
-from sandbox.spec.model import BinaryServer, DriverSpec
+from sandbox.spec.model import BinaryServer, DriverSpec, RemoteServer
 
 _UNPLANNED: Final = cast("SandboxPlan", None)
 
@@ -104,6 +105,10 @@ def review(
         SandboxError: the driver, the ceiling or the image is not usable.
     """
     spec = load_driver(arguments.driver)
+    if learning and isinstance(spec.server, RemoteServer):
+        raise UsageError(
+            "CLI-114", f"{spec.id} is a remote server: what it connects to is not here to be seen", "run `plan` instead"
+        )
     ceiling = load_policy(getattr(arguments, "policy", None))
     overrides = overrides_of(arguments)
     told = scope.within(driver=spec.id) if scope is not None else None
