@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.serve.client_lists import declared_for
+from sandbox.serve.client_lists import declared_for, resolved
 from sandbox.serve.client_model import CallInfo, Handler
 from sandbox.serve.client_replies import ProtocolMisuse, invalid_params, unknown_method
 from sandbox.serve.client_streams import Streams
@@ -67,7 +67,7 @@ async def _subscribe(call: CallInfo, around: Surroundings) -> dict[str, Any]:
 
 
 async def _unsubscribe(call: CallInfo, around: Surroundings) -> dict[str, Any]:
-    uri = _text(call.params, "uri")
+    uri = resolved(around.exposure, _text(call.params, "uri"))
     if around.streams.unwatch(uri):
         await around.peer.watches.unwatch(uri, timeout=call.remaining())
     return {}
@@ -123,7 +123,7 @@ def _object(params: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _known_uri(call: CallInfo, exposure: Exposure) -> str:
     """Return the URI when some declaration could have made it; whether it may be read is for the handler to say."""
-    uri = _text(call.params, "uri")
+    uri = resolved(exposure, _text(call.params, "uri"))
     if declared_for(exposure, uri) is not None:
         return uri
     misuse = invalid_params("SESS-019", "unknown resource", "use one of `resources/list` or `resources/templates/list`")

@@ -17,6 +17,12 @@ from sandbox.vet.model import Exposure
 from sandbox.wire.results import listed
 from sandbox.wire.versions import V2025_03_26
 
+REF_META: Final = "mcp-sandbox/ref"
+"""Member of a listed resource's ``_meta``: the reference of its declared kind."""
+
+SKILL_META: Final = "mcp-sandbox/skill"
+"""Member of a listed prompt's ``_meta``: name of the skill that it is a block of."""
+
 
 def capabilities(exposure: Exposure, server: Mapping[str, Any], version: str) -> dict[str, Any]:
     """Return the MCP ``ServerCapabilities`` that a client of ``version`` is offered.
@@ -60,13 +66,20 @@ def _prompts(exposure: Exposure, version: str) -> dict[str, Any]:
         definition = {**known.get(name, {}), "name": name}
         if declared.description:
             definition["description"] = declared.description
+        if declared.skill:
+            definition["_meta"] = {**_meta(definition), SKILL_META: declared.skill}
         prompts.append(listed(definition, version))
     return {"prompts": prompts}
 
 
 def _resources(exposure: Exposure, version: str) -> dict[str, Any]:
     known = exposure.surface.resources if exposure.surface is not None else ()
-    shown = [one for one in known if declared_for(exposure, str(one.get("uri", "")))]
+    shown = []
+    for one in known:
+        uri = str(one.get("uri", ""))
+        declared = declared_for(exposure, uri)
+        if declared is not None:
+            shown.append(_referable(one, declared, uri))
     return {"resources": [listed(one, version) for one in shown]}
 
 
@@ -80,7 +93,7 @@ def _templates(exposure: Exposure, version: str) -> dict[str, Any]:
         definition["uriTemplate"] = declared.uri_template
         if declared.description:
             definition["description"] = declared.description
-        templates.append(listed(definition, version))
+        templates.append(listed(_referable(definition, declared, declared.uri_template), version))
     return {"resourceTemplates": templates}
 
 
@@ -106,6 +119,31 @@ def declared_for(exposure: Exposure, uri: str) -> ResourceDecl | None:
     if len(uri) > MAX_URI_BYTES:
         return None
     return next((one for one in exposure.resources if _expands(one.uri_template, uri)), None)
+
+
+def resolved(exposure: Exposure, text: str) -> str:
+    """Return the URI that a reference ``mcp_<kind>:<uri>`` stands for (S0-49), or the text itself.
+
+    The URI must be an expansion of a template that its own kind declares: a reference opens nothing that was not
+    declared for it. What may be read is decided afterwards, on that URI.
+    """
+    kind, colon, uri = text.partition(":")
+    kinds = [one for one in exposure.resources if one.integrate_as == "ref_kind" and one.ref_kind_id == kind]
+    if not colon or not kinds or len(uri) > MAX_URI_BYTES:
+        return text
+    return uri if any(_expands(one.uri_template, uri) for one in kinds) else text
+
+
+def _referable(definition: Mapping[str, Any], declared: ResourceDecl, uri: str) -> Mapping[str, Any]:
+    """Return a listed resource with its reference, when the driver makes it a kind of its own."""
+    if declared.integrate_as != "ref_kind":
+        return definition
+    return {**definition, "_meta": {**_meta(definition), REF_META: f"{declared.ref_kind_id}:{uri}"}}
+
+
+def _meta(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = definition.get("_meta")
+    return own if isinstance(own, Mapping) else {}
 
 
 def _expands(template: str, uri: str) -> bool:

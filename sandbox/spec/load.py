@@ -16,13 +16,14 @@ secret, or asks the network (B0-10).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sandbox.errors import Problem, SpecError
-from sandbox.spec import keys
+from sandbox.spec import frontmatter, keys
 from sandbox.spec.bindings import Defaults, bindings
 from sandbox.spec.contracts import contract
 from sandbox.spec.environ import Inventory
@@ -39,6 +40,7 @@ from sandbox.spec.model import (
     DockerServer,
     DriverSpec,
     NpmServer,
+    PromptDecl,
     Secret,
     ToolContract,
 )
@@ -47,6 +49,9 @@ from sandbox.spec.report import Report, Source
 from sandbox.spec.secrets import merge, secrets
 from sandbox.spec.server import AnyServer, own_host, program, protocol_version, server, transport
 from sandbox.spec.shape import check, wrong_type
+
+_SKILL_NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9]){0,63}")
+"""AIP-3 ``name``."""
 
 
 def load_driver(path: Path) -> DriverSpec:
@@ -119,6 +124,7 @@ class _Loader:
         # 6 contracts
         bound = bindings(self.source, self._entries(), self._tool, self._defaults(universal, mcp))
         said = _Said(self.source, mcp)
+        blocks = tuple(self._prompt(index, one) for index, one in enumerate(said.prompts))
         # 7 lint
         conventions(self.source, self.values, asked, reached, self.folder.driver.root)
         if universal is not None:
@@ -145,7 +151,7 @@ class _Loader:
             sandbox=asked.sandbox,
             limits=asked.limits,
             bindings=bound,
-            prompts=said.prompts,
+            prompts=blocks,
             resources=said.resources,
             connection=ConnectionOptions(**mcp.connection_options.model_dump()),
             secrets=inventory.secrets,
@@ -256,6 +262,30 @@ class _Loader:
             made = contract(manifest.source, manifest.values, manifest.data) if manifest else None
             self.tools[key] = made
         return self.tools[key]
+
+    def _prompt(self, index: int, prompt: PromptDecl) -> PromptDecl:
+        """Return a prompt with the name of the skill that it becomes a block of (S0-46); vetting refuses one without.
+
+        AIP-32 leaves ``skill_ref`` optional, so what is wrong with it warns here.
+        """
+        if prompt.integrate_as != "skill_block" or not prompt.skill_ref:
+            return prompt
+        field = f"prompts[{index}].skill_ref"
+        try:
+            tree, relative = self.folder.find(prompt.skill_ref)
+            values = frontmatter.parse(tree.read(relative)).values
+        except Unreadable as error:
+            self.source.warn("SPEC-067", field, f"the skill cannot be read: {error.message}", mend=error.mend)
+            return prompt
+        except frontmatter.FrontMatterError as error:
+            why = error.faults[0].message
+            self.source.warn("SPEC-067", field, f"the skill cannot be read: {why}", mend="write an AIP-3 SKILL.md")
+            return prompt
+        name = values.get("name") if isinstance(values, dict) else None
+        if not isinstance(name, str) or not _SKILL_NAME.fullmatch(name):
+            self.source.warn("SPEC-067", field, "the skill has no name of AIP-3", mend="write `name: my-skill` into it")
+            return prompt
+        return prompt.model_copy(update={"skill": name})
 
     # --- together -----------------------------------------------------------------------------------------------------
     def _server(

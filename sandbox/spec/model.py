@@ -233,12 +233,17 @@ class Binding(Value, kw_only=True):
 
 
 class PromptDecl(Value, kw_only=True):
-    """One declared prompt."""
+    """One declared prompt.
+
+    Attributes:
+        skill: ``name`` of the SKILL.md (AIP-3) that ``skill_ref`` leads to, empty when there is none.
+    """
 
     name: str
     description: str = ""
     integrate_as: Literal["skill_block", "raw"]
     skill_ref: str = ""
+    skill: str = ""
 
 
 class ResourceDecl(Value, kw_only=True):

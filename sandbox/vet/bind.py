@@ -19,6 +19,9 @@ from sandbox.vet.model import ExposedTool, Exposure, Names, ServerSurface
 IRREVERSIBLE: Final = 3
 """AIP-14 ``risk_level`` from which a tool is announced as destructive."""
 
+REF_PREFIX: Final = "mcp_"
+"""What the kind of a reference to an MCP resource begins with (AIP-32, resources integration)."""
+
 RESULT_KEY: Final = "result"
 """Member under which a result that is not an object is wrapped: MCP asks for an object in ``structuredContent``."""
 
@@ -33,7 +36,7 @@ def bind(spec: DriverSpec, surface: ServerSurface, names: Names = "contract") ->
 
     Raises:
         VetRefused: ``VET-001``, a bound tool, prompt or resource is not offered; every missing one is named with its
-            place and the closest match.
+            place and the closest match; ``VET-151``, ``VET-152``, a declared integration leads nowhere.
     """
     missing = [*_missing_tools(spec, surface), *_missing_prompts(spec, surface)]
     if missing:
@@ -42,6 +45,7 @@ def bind(spec: DriverSpec, surface: ServerSurface, names: Names = "contract") ->
             "; ".join(missing),
             "correct `metadata.mcp.tool_name`, or bind a version of the server that offers it",
         )
+    _check_integrations(spec)
     tools: dict[str, ExposedTool] = {}
     for binding in spec.bindings:
         tool = _expose(binding, surface.tools[binding.tool_name], names)
@@ -76,6 +80,23 @@ def _missing_prompts(spec: DriverSpec, surface: ServerSurface) -> list[str]:
         for index, prompt in enumerate(spec.prompts)
         if prompt.name not in surface.prompts
     ]
+
+
+def _check_integrations(spec: DriverSpec) -> None:
+    """Refuse prompts and resources whose declared integration leads nowhere (S0-46, S0-49).
+
+    A kind begins with ``mcp_``, so that it is none of AIP-27's own and, with its underscore, no scheme of a URI.
+    """
+    for index, prompt in enumerate(spec.prompts):
+        if prompt.integrate_as == "skill_block" and not prompt.skill:
+            place = spec.where(f"prompts[{index}]")
+            mend = "name a SKILL.md of the folder with `skill_ref`, or write `integrate_as: raw`"
+            raise VetRefused("VET-151", f"{place}: prompt `{prompt.name}` is to become a block of no known skill", mend)
+    for index, resource in enumerate(spec.resources):
+        if resource.integrate_as == "ref_kind" and not resource.ref_kind_id.startswith(REF_PREFIX):
+            place = spec.where(f"resources[{index}]")
+            message = f"{place}: `{resource.uri_template}` is to become a reference kind without a name of its own"
+            raise VetRefused("VET-152", message, f"write `ref_kind_id: {REF_PREFIX}<name>`, or `integrate_as: raw`")
 
 
 def _closest(name: str, offered: Mapping[str, Any]) -> str:
