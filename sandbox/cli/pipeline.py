@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.cli.report import line_of, say
-from sandbox.cli.rules import load_rules
 from sandbox.errors import PolicyError
 from sandbox.policy.cedar import PolicySet
 from sandbox.policy.schema import check
+from sandbox.serve.asking import Asking
 from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
+from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.decide import CedarDecider
 from sandbox.serve.guard import ContextInjector, ToolGuard, UriGuard
 from sandbox.serve.handler import ServerHandler
@@ -101,7 +102,19 @@ def uri_rules(live: LiveServer) -> UriRules:
     )
 
 
-def handler_of(live: LiveServer, arguments: argparse.Namespace, secrets: Mapping[str, str]) -> ServerHandler:
+def session_options(live: LiveServer, serving: Serving, arguments: argparse.Namespace) -> SessionOptions:
+    """Return the options of one client's session with a live server."""
+    spec, caller = live.spec, caller_of(arguments)
+    asks = bool(live.options.capabilities)
+    return SessionOptions(
+        server_info={"name": spec.id, "title": spec.name, "version": spec.version},
+        call_timeout=live.plan.limits.call_timeout,
+        clean=serving.cleaner.clean,
+        asking=Asking(serving.decider, spec.id, serving.cleaner.clean) if asks else None,
+        asker=caller if asks else None,
+    )
+
+
+def handler_of(serving: Serving, arguments: argparse.Namespace) -> ServerHandler:
     """Return what carries the requests of one client."""
-    serving = serving_of(live, load_rules(arguments.rules), secrets)
     return ServerHandler(serving.pipeline, serving.cleaner, caller_of(arguments), serving.resources, serving.decider)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sandbox.cli import options
 from sandbox.errors import UsageError
 from sandbox.policy.cedar import PolicySet
+from sandbox.policy.request import ELICIT, SAMPLE
 from sandbox.resources import shipped
 
 
@@ -23,6 +25,23 @@ def load_rules(folder: Path | None) -> PolicySet:
         raise UsageError("CLI-014", f"{folder} holds no *.cedar file", "name a folder with rules")
     chosen = files or [shipped("policies", "starter.cedar")]
     return PolicySet.load((str(path), _text(path)) for path in chosen)
+
+
+def capabilities_for(folder: Path | None) -> dict[str, Any]:
+    """Return what servers are told that their client can be asked for: what some rule could allow.
+
+    Without rules of one's own nothing can, and nothing is loaded to find that out.
+    """
+    own = folder or options.CONFIG / "rules"
+    if folder is None and not own.is_dir():
+        return {}
+    permits = [rule for rule in load_rules(folder).rules if rule.effect == "permit"]
+    offers: dict[str, dict[str, Any]] = {SAMPLE: {"sampling": {}}, ELICIT: {"elicitation": {"form": {}, "url": {}}}}
+    found: dict[str, Any] = {}
+    for method, offer in offers.items():
+        if any(rule.action.reaches(("Action", method), frozenset()) for rule in permits):
+            found |= offer
+    return found
 
 
 def _text(path: Path) -> str:

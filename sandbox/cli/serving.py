@@ -7,10 +7,10 @@ import asyncio
 
 from sandbox.cli.approved import tell
 from sandbox.cli.bench import Bench
-from sandbox.cli.pipeline import handler_of
+from sandbox.cli.pipeline import handler_of, serving_of, session_options
+from sandbox.cli.rules import load_rules
 from sandbox.errors import SandboxError, ServerFault
 from sandbox.launch.interface import ExitStatus
-from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.inservice import InService
 from sandbox.serve.session import ClientSession
 from sandbox.supervisor.admission import LiveServer
@@ -33,16 +33,14 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
     Raises:
         ServerFault: ``CLI-020``, the server ended first; or it broke a rule that ends its session.
     """
+    serving = serving_of(live, load_rules(arguments.rules), ready.secrets)
     session = ClientSession(
         channel,
         live.exposure,
         live.peer,
-        InService(handler_of(live, arguments, ready.secrets), live.revetter),
+        InService(handler_of(serving, arguments), live.revetter),
         live.scope,
-        SessionOptions(
-            server_info={"name": ready.spec.id, "title": ready.spec.name, "version": ready.spec.version},
-            call_timeout=ready.plan.limits.call_timeout,
-        ),
+        session_options(live, serving, arguments),
     )
     live.revetter.subscribe(session.replace_exposure)
     tell(live)

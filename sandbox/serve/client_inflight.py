@@ -66,7 +66,8 @@ class InFlight:
 
     def remove(self, call: CallInfo) -> None:
         """Forget a request."""
-        self._calls.pop(call.request_id, None)
+        if self._calls.get(call.request_id) is call:  # the id of a parked call may be another's by now
+            del self._calls[call.request_id]
         if call.progress_token is not None:
             self._tokens.discard(call.progress_token)
         if not self._calls:

@@ -7,17 +7,22 @@ import asyncio
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandbox.events import Scope
 from sandbox.limits import CALL_TIMEOUT, DRAIN_GRACE, MAX_IN_FLIGHT
 from sandbox.serve.client_replies import Clean, harmless
 from sandbox.transport.interface import Channel
 from sandbox.transport.peer import ServerPeer
+from sandbox.transport.rounds import Questions
 from sandbox.vet.model import ExposedTool
 from sandbox.wire import meta, tracing
 from sandbox.wire.jsonrpc import Notification, Request, RequestId
 from sandbox.wire.versions import Era
+
+if TYPE_CHECKING:
+    from sandbox.serve.asking import Asking
+    from sandbox.serve.calls import Caller
 
 MAX_NOTED_ID: Final = 64
 """Characters of a client's request id that are recorded."""
@@ -31,6 +36,7 @@ class Envelope:
     version: str
     client_info: Mapping[str, Any]
     log_level: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class CallInfo:
         deadline: event loop time until which the call may take.
         scope: the call's own span.
         task: carries the request; the session's own.
+        questions: how a server asks this client while it carries the request; ``None``: it may not.
+        parked: answered with ``input_required``, and not yet repeated.
     """
 
     __slots__ = (
@@ -66,7 +74,9 @@ class CallInfo:
         "meta",
         "method",
         "params",
+        "parked",
         "progress_token",
+        "questions",
         "remote",
         "request_id",
         "scope",
@@ -85,6 +95,8 @@ class CallInfo:
         self.deadline = deadline
         self.scope = scope
         self.task: asyncio.Task[None] | None = None
+        self.questions: Questions | None = None
+        self.parked = False
         self._envelope = envelope
         self._route = route
 
@@ -103,6 +115,13 @@ class CallInfo:
         """What the client calls itself; never trusted."""
         return self._envelope.client_info
 
+    def towards(self, peer: ServerPeer, scope: Scope) -> CallInfo:
+        """Return the same request on its way to another server, recorded with that server's driver and instance."""
+        other = copy.copy(self)
+        other._route = Route(peer, self._route.channel, self._route.clean)  # noqa: SLF001 - the same class
+        other.scope = self.scope.within(driver=scope.driver, tenant=scope.tenant, instance=scope.instance)
+        return other
+
     def identity(self) -> dict[str, Any]:
         """Return what a record says about the request itself: id, protocol version, the client's span."""
         said: dict[str, Any] = {"request_id": str(self.request_id)[:MAX_NOTED_ID], "protocol": self.protocol_version}
@@ -112,16 +131,14 @@ class CallInfo:
                 said["tracestate"] = self.remote.state
         return said
 
+    @property
+    def client_capabilities(self) -> Mapping[str, Any]:
+        """What the client says that it can be asked for."""
+        return self._envelope.capabilities
+
     def remaining(self) -> float:
         """Return the seconds left, never less than zero."""
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
-    def towards(self, peer: ServerPeer, scope: Scope) -> CallInfo:
-        """Return the same request on its way to another server, recorded with that server's driver and instance."""
-        other = copy.copy(self)
-        other._route = Route(peer, self._route.channel, self._route.clean)  # noqa: SLF001 - the same class
-        other.scope = self.scope.within(driver=scope.driver, tenant=scope.tenant, instance=scope.instance)
-        return other
-
 
     async def forward(self, method: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Send a request to the server under the client's id and return the neutral result.
@@ -148,6 +165,7 @@ class CallInfo:
             on_progress=None if self.progress_token is None else self._progress,
             progress_token=self.progress_token,
             log_level=self.log_level,
+            questions=self.questions,
         )
 
     def _progress(self, params: dict[str, Any]) -> None:
@@ -192,6 +210,8 @@ class SessionOptions:
         drain_grace: seconds that requests in flight may still take after the client closed its side.
         clean: applied to whatever of the server reaches the client beside the handler's results (log messages,
             progress, errors); removes secrets and control characters. What it raises ``SandboxError`` for is dropped.
+        asking: judges what the server asks of this client; ``None``: it may ask nothing.
+        asker: for whom it is judged.
     """
 
     server_info: Mapping[str, Any] = field(default_factory=lambda: {"name": "mcp-sandbox", "version": "0"})
@@ -199,3 +219,5 @@ class SessionOptions:
     max_in_flight: int = MAX_IN_FLIGHT
     drain_grace: float = DRAIN_GRACE
     clean: Clean = lambda params: params
+    asking: Asking | None = None
+    asker: Caller | None = None

@@ -79,7 +79,7 @@ def stateless_envelope(own: Mapping[str, Any]) -> Envelope:
     if level != "" and not logs.is_level(level):
         raise invalid_params("SESS-011", "the log level is not one", f"use one of {', '.join(logs.LEVELS)}")
     info = own.get(meta.CLIENT_INFO)
-    return Envelope("stateless", version, info if isinstance(info, dict) else {}, level)
+    return Envelope("stateless", version, info if isinstance(info, dict) else {}, level, own[meta.CLIENT_CAPABILITIES])
 
 
 def handshake_envelope(params: Mapping[str, Any]) -> Envelope:
@@ -96,7 +96,7 @@ def handshake_envelope(params: Mapping[str, Any]) -> Envelope:
     ):
         message = "`initialize` needs `protocolVersion`, `capabilities` and `clientInfo`"
         raise ProtocolMisuse("SESS-004", message, "send all three", code=INVALID_PARAMS)
-    return Envelope("handshake", agreed_handshake(params["protocolVersion"]), info, "")
+    return Envelope("handshake", agreed_handshake(params["protocolVersion"]), info, "", offered)
 
 
 UNOPENED = Envelope("handshake", LATEST_HANDSHAKE, {}, "")

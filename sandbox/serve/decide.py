@@ -91,6 +91,10 @@ class CedarDecider:
         target = ResourceFacts(self.driver, checked.text, checked.template)
         return self._decide(caller, f"resources/{action}", target, {"uri": checked.facts()}, "this resource")
 
+    def decide_ask(self, caller: Caller, method: str, facts: Mapping[str, Any]) -> Sequence[str]:
+        """Return the rules that let the server ask its client something, or raise :class:`Denied`."""
+        return self._decide(caller, method, self.driver, facts, f"`{method}` by this server")
+
     def _decide(
         self, caller: Caller, action: str, target: Target, context: Mapping[str, Any], what: str
     ) -> Sequence[str]:

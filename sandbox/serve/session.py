@@ -10,12 +10,13 @@ For each request, in this order; the numbers are those of ``docs/calls.md``:
 15. returned: dressed for the client's version, under its own id.
 
 Lists and the opening are answered here from the exposure; the rest goes through the handler (steps 5 to 14). The
-session never sends requests to its client: roots, sampling and elicitation are not passed on.
+session sends requests to its client only for what policy lets a server ask (:mod:`sandbox.serve.asking`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from sandbox.errors import AuditUnavailable, CallRefused, SandboxError, UsageErr
 from sandbox.events import Scope
 from sandbox.limits import MAX_CLIENT_GARBAGE_LINES
 from sandbox.serve import client_lists, client_opening
+from sandbox.serve.client_asking import ClientAsker
 from sandbox.serve.client_forward import Surroundings, perform
 from sandbox.serve.client_inflight import InFlight
 from sandbox.serve.client_model import CallInfo, Envelope, Handler, Route, SessionOptions
@@ -37,6 +39,7 @@ from sandbox.serve.client_replies import (
 from sandbox.serve.client_streams import FLAGS, Streams, read_filter
 from sandbox.transport.interface import Channel
 from sandbox.transport.peer import ServerPeer
+from sandbox.transport.rounds import Questions
 from sandbox.vet.model import Exposure
 from sandbox.wire import logs, meta, methods
 from sandbox.wire.errors import WireError
@@ -97,6 +100,7 @@ class ClientSession:
         self._error: SandboxError | None = None
         self._input_over = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._asker = self._make_asker()
         self._own: Mapping[str, Callable[[Request, Envelope], dict[str, Any]]] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -155,7 +159,7 @@ class ClientSession:
             self._take_request(message)
         elif isinstance(message, Notification):
             self._take_notification(message)
-        else:
+        elif self._asker is None or not self._asker.take(message):
             self._refuse_line("SESS-021", "an answer, though nothing was asked")
 
     def line_refused(self, error: WireError) -> None:
@@ -221,7 +225,8 @@ class ClientSession:
             self._inflight.check_id(request.id)
             envelope = self._opened(request)
             self._check_method(request.method, envelope)
-            self._dispatch(request, envelope)
+            if self._asker is None or not self._asker.resume(request):
+                self._dispatch(request, envelope)
         except SandboxError as error:
             self._answer_misuse(request, error, envelope)
 
@@ -268,6 +273,8 @@ class ClientSession:
         deadline = self._loop.time() + self._options.call_timeout
         call = CallInfo(request, envelope, self._route, self._scope.child(), deadline)
         call.log_level = call.log_level or self._log_level
+        if self._asker is not None and self._asker.offered(call):
+            call.questions = Questions(self, functools.partial(self._asker.ask, call))
         self._inflight.add(call)
         call.task = self._loop.create_task(self._carry(call))
 
@@ -281,7 +288,7 @@ class ClientSession:
             answer = self._failed(call, error)
         finally:
             self._inflight.remove(call)
-        if answer is None:
+        if answer is None or call.parked:
             return
         try:
             self._channel.send(answer)
@@ -332,6 +339,22 @@ class ClientSession:
                 await self._peer.watches.unwatch(uri, timeout=call.remaining())
             raise
         self._channel.send(self._streams.open(call.request_id, wanted))
+
+    def _make_asker(self) -> ClientAsker | None:
+        options = self._options
+        if options.asking is None or options.asker is None:
+            return None
+        return ClientAsker(self._channel, options.asking, options.asker, options.server_info, self._park, self._unpark)
+
+    def _park(self, call: CallInfo) -> None:
+        """Free the id of a call that is answered for now."""
+        call.parked = True
+        self._inflight.remove(call)
+
+    def _unpark(self, call: CallInfo) -> None:
+        """Go on with a call under the id of its repetition."""
+        self._inflight.add(call)
+        call.parked = False
 
     # --- answers of our own --------------------------------------------------------------------------------------
     def _initialize(self, _request: Request, envelope: Envelope) -> dict[str, Any]:
@@ -416,6 +439,8 @@ class ClientSession:
     # --- the end
     # --------------------------------------------------------------------------------------------------------
     async def _clean_up(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
         tasks = self._inflight.cancel_all()
         await asyncio.gather(*tasks, return_exceptions=True)
         for uri in self._streams.all_watched():

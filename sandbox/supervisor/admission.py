@@ -30,7 +30,7 @@ CLIENT_INFO: Final = {"name": "mcp-sandbox", "version": __version__}
 
 CLIENT_CAPABILITIES: Final[Mapping[str, Any]] = {}
 """What the server is told that its client can do; the peer adds roots, answered from the plan. Sampling and
-elicitation are not offered."""
+elicitation are offered only where the operator's rules could allow some question (``Options.capabilities``)."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ async def meet(
         peer = await ServerPeer.connect(  # 3
             channel,
             client_info=CLIENT_INFO,
-            capabilities=CLIENT_CAPABILITIES,
+            capabilities={**CLIENT_CAPABILITIES, **options.capabilities},
             protocol_version=spec.protocol_version,
             timeout=options.handshake_timeout,
             scope=scope,

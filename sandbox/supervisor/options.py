@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sandbox.events import Scope
 from sandbox.limits import HANDSHAKE_TIMEOUT, STOP_GRACE
@@ -25,6 +26,8 @@ class Options:
         fitting: what becomes of tools whose fit cannot be decided.
         vets: checks beyond the existence of every bound name, in order.
         pins_required: asked when nobody has approved a server: whether it is refused, or held to what it says first.
+        capabilities: what the server is told that its client can do (MCP ``ClientCapabilities``), beside roots; what it
+            then asks for is judged question by question.
         on_stderr: called with each line of the server's stderr, bounded but not cleaned.
     """
 
@@ -34,4 +37,5 @@ class Options:
     fitting: Fitting = field(default_factory=Fitting)
     vets: tuple[Vet, ...] = ()
     pins_required: Callable[[], bool] = bool
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
     on_stderr: Callable[[bytes], None] | None = None

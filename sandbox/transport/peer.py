@@ -25,7 +25,8 @@ from sandbox.transport.interface import Channel
 from sandbox.transport.listing import list_all
 from sandbox.transport.negotiate import Agreement, explain_loss, negotiate, request_meta
 from sandbox.transport.pending import Progress
-from sandbox.transport.rounds import answered_rounds
+from sandbox.transport.questions import ServerQuestions
+from sandbox.transport.rounds import Questions, answered_rounds
 from sandbox.transport.unasked import OnRequest, Unasked
 from sandbox.transport.watches import Watches
 from sandbox.wire import logs, meta
@@ -79,6 +80,8 @@ class ServerPeer:
         self._exchange = Exchange(channel)
         self._pending = self._exchange.pending
         self._unasked = Unasked(self, self._pending, self._roots, scope)
+        self._questions = ServerQuestions(channel.send)
+        self._unasked.on_ask = self._questions.take
         self._listeners: list[PeerListener] = []
         self._log_level = ""
         self._closing = False
@@ -184,6 +187,7 @@ class ServerPeer:
         on_progress: Progress | None = None,
         progress_token: RequestId | None = None,
         log_level: str = "",
+        questions: Questions | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its neutral result (see :mod:`sandbox.wire.results`).
 
@@ -195,6 +199,7 @@ class ServerPeer:
             on_progress: called with each progress notification of this request.
             progress_token: the client's token, kept unless another request has it.
             log_level: for this request, in the stateless era.
+            questions: who is asked what the server wants of the client while it carries this request.
 
         Raises:
             RemoteError: the server answered with an error.
@@ -205,6 +210,7 @@ class ServerPeer:
         token = None if on_progress is None else (progress_token, on_progress)
         level = log_level or self._log_level
         first = dict(params or {})
+        asking = self._questions.enter(questions)
         try:
             outcome, result = neutral(
                 await self._ask(method, first, timeout, id, token, level), method, self.agreement.era
@@ -216,9 +222,11 @@ class ServerPeer:
                 answer = await self._ask(method, {**first, **more}, timeout, None, token, level)
                 return neutral(answer, method, self.agreement.era)
 
-            return await answered_rounds(again, result, self._roots)
+            return await answered_rounds(again, result, self._roots, questions)
         except WireError as error:
             raise error.as_server_fault() from None
+        finally:
+            self._questions.leave(asking)
 
     async def ask(self, method: str, params: dict[str, Any], *, timeout: float) -> dict[str, Any]:
         """Send a request as it stands, with an id of our own, and return its result as it stands."""

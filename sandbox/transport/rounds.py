@@ -1,38 +1,71 @@
 """Multi round-trip requests (2026-07-28, basic/patterns/mrtr): what we answer for the client, and what we refuse.
 
-Only ``roots/list`` is answered, from the plan's roots, as in the handshake era. ``requestState`` is echoed unread and
-only to the same server. A server that asks for anything else gets nothing: sampling would let it talk to the client's
-model, and elicitation to its user. Rounds are bounded.
+``roots/list`` is answered from the plan's roots, as in the handshake era. Sampling and elicitation go to whoever judges
+questions for the client of this very request, if anybody does; without such, a server that asks gets nothing: sampling
+would let it talk to the client's model, and elicitation to its user. ``requestState`` is echoed unread, byte for byte,
+and only to the same server. Rounds are bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sandbox.limits import MAX_INPUT_ROUNDS
+from sandbox.limits import KIB, MAX_INPUT_ROUNDS
 from sandbox.transport.outcomes import InputRequired
+
+MAX_REQUEST_STATE: Final = 64 * KIB
+"""Characters of a server's ``requestState``; it comes with every round, and a handle needs a hundred."""
+
+MAX_INPUT_REQUESTS: Final = 8
+"""Questions of one round."""
+
+ASKABLE: Final = frozenset(("sampling/createMessage", "elicitation/create"))
+"""What may be put to a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Who is asked while a request is carried.
+
+    Attributes:
+        owner: the client's session: a handshake server does not say which request its question belongs to, so it may
+            ask only while all requests in flight have one owner.
+        ask: puts a question (method, params) and returns the result, or raises CallRefused.
+    """
+
+    owner: object
+    ask: Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
 
 Ask = Callable[[Mapping[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
 """Repeats the request with further parameters and a new id; returns outcome and neutral result."""
 
 
-async def answered_rounds(ask: Ask, result: dict[str, Any], roots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+async def answered_rounds(
+    ask: Ask, result: dict[str, Any], roots: Sequence[Mapping[str, Any]], questions: Questions | None = None
+) -> dict[str, Any]:
     """Answer what may be answered until the result is complete.
 
     Args:
         ask: repeats the request.
         result: the first ``input_required`` result.
         roots: MCP ``Root`` objects; empty when none are offered.
+        questions: who else may be asked.
 
     Raises:
         InputRequired: ``WIRE-051``, something else is asked for, or after ``MAX_INPUT_ROUNDS``.
+        CallRefused: a question may not be put, or was not answered.
     """
     for _ in range(MAX_INPUT_ROUNDS):
         wanted, state = result.get("inputRequests", {}), result.get("requestState")
-        if not _only_roots(wanted) or (wanted and not roots) or not isinstance(state, str | None):
+        if not _answerable(wanted, roots, questions) or not isinstance(state, str | None):
             break
-        more: dict[str, Any] = {"inputResponses": {key: {"roots": list(roots)} for key in wanted}} if wanted else {}
+        if state is not None and len(state) > MAX_REQUEST_STATE:
+            break
+        responses = {key: await _response(one, roots, questions) for key, one in wanted.items()}
+        more: dict[str, Any] = {"inputResponses": responses} if responses else {}
         if state is not None:
             more["requestState"] = state
         outcome, result = await ask(more)
@@ -42,7 +75,17 @@ async def answered_rounds(ask: Ask, result: dict[str, Any], roots: Sequence[Mapp
     raise InputRequired(wanted if isinstance(wanted, dict) else {}, result.get("requestState"))
 
 
-def _only_roots(wanted: Any) -> bool:
-    return isinstance(wanted, dict) and all(
-        isinstance(one, dict) and one.get("method") == "roots/list" for one in wanted.values()
-    )
+async def _response(
+    one: Mapping[str, Any], roots: Sequence[Mapping[str, Any]], questions: Questions | None
+) -> dict[str, Any]:
+    if one["method"] == "roots/list" or questions is None:
+        return {"roots": list(roots)}
+    params = one.get("params")
+    return await questions.ask(one["method"], params if isinstance(params, dict) else {})
+
+
+def _answerable(wanted: Any, roots: Sequence[Mapping[str, Any]], questions: Questions | None) -> bool:
+    if not isinstance(wanted, dict) or len(wanted) > MAX_INPUT_REQUESTS:
+        return False
+    allowed = {*(("roots/list",) if roots else ()), *(ASKABLE if questions is not None else ())}
+    return all(isinstance(one, dict) and one.get("method") in allowed for one in wanted.values())

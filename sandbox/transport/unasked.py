@@ -63,6 +63,7 @@ class Unasked:
 
     Attributes:
         on_request: asked first about every request of a handshake server.
+        on_ask: takes a question for a client, and returns whether it will be answered.
         dropped: things that were of no use.
         refused: requests that were refused.
     """
@@ -71,6 +72,7 @@ class Unasked:
         self, around: Surroundings, pending: PendingTable, roots: Sequence[Mapping[str, Any]], scope: Scope
     ) -> None:
         self.on_request: OnRequest | None = None
+        self.on_ask: Callable[[Request], bool] | None = None
         self.dropped = 0
         self.refused = 0
         self._around = around
@@ -128,9 +130,11 @@ class Unasked:
             kept = ("progress", "total", "message")
             callback({name: params[name] for name in kept if name in params})
 
-    def _answer(self, request: Request) -> Message:
-        """Return the answer to a request of a handshake server."""
+    def _answer(self, request: Request) -> Message | None:
+        """Return the answer to a request of a handshake server, ``None`` when it will come later."""
         method = request.method
+        if self.on_ask is not None and self.on_ask(request):
+            return None
         result = self.on_request(method, request.params) if self.on_request is not None else None
         if result is None and method == "ping":
             result = {}

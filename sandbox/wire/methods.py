@@ -101,7 +101,7 @@ EXCLUDED: Final = MappingProxyType(
         "tasks/list": "as tasks/get",
         "tasks/cancel": "as tasks/get",
         "notifications/tasks/status": "as tasks/get",
-        "notifications/elicitation/complete": "elicitation is never offered to a server",
+        "notifications/elicitation/complete": "a client learns the end of its call from the call's answer",
     }
 )
 """Methods of the published schemas that we refuse on purpose, with the reason."""

@@ -134,7 +134,7 @@ async def test_a_thousand_calls_of_twenty_tenants_each_reach_their_own_server() 
 
 
 async def test_with_servers_killed_at_random_nothing_is_lost_or_mixed_up() -> None:
-    """T02 with deaths: every caller gets its own answer or is told that its call's effect is unknown, never another's."""
+    """T02 with deaths: a caller gets its own answer or hears that its call's effect is unknown, never another's."""
     server = Whoami(delays=0.02, shuffle=4, deadly=0.01)
     supervisor, answers = await run(server)
 
