@@ -71,7 +71,7 @@ def connect_attributes(event: Mapping[str, Any], calls: Sequence[str]) -> dict[s
     if event["phase"] == "outcome":
         found |= {"bytes_up": event.get("up"), "bytes_down": event.get("down"), "duration_ms": event.get("ms")}
     else:
-        found["count"] = int(event.get("count", 1))
+        found |= {"count": int(event.get("count", 1)), "bytes_up": 0, "bytes_down": 0}  # refused before a dial
     found["decision"] = "allow" if not reason or reason in _FAILURES else "deny"
     return found | _why(reason, str(event.get("detail", "")), allow_line(reason, name, port))
 
