@@ -18,7 +18,7 @@ import orjson
 from sandbox.audit.findings import Report
 from sandbox.audit.lines import visible
 from sandbox.audit.query import Question, query
-from sandbox.audit.sections import MAX_CHARS, attributes, sections, text, verdict_line
+from sandbox.audit.sections import MAX_CHARS, members, sections, text, verdict_line
 from sandbox.audit.summary import summarise
 from sandbox.audit.verify import verify
 
@@ -29,7 +29,7 @@ ATTRIBUTES: Final = ("tool", "host", "decision", "status", "reason")
 """Columns that come from a record's attributes."""
 
 COLUMNS: Final = ("time", "name", "phase", "tenant", "driver", *ATTRIBUTES, "trace", "span", "stream", "seq", "attrs")
-"""Of a row in the data block; all but ``time`` and ``attrs`` are numbers of words."""
+"""Of a row in the data block; all but ``time`` are numbers of words, ``attrs`` a list of such."""
 
 FILTERS: Final = ("tenant", "tool", "host", "decision", "name", "driver")
 """Columns that a reader can choose values of."""
@@ -98,7 +98,7 @@ def _data(records: list[dict[str, Any]]) -> tuple[list[list[Any]], list[str], di
             row.append(number)
             if name in choices and number:
                 choices[name][number] = choices[name].get(number, 0) + 1
-        row.append(visible(attributes(attrs)))
+        row.append([numbers.setdefault(visible(line), len(numbers)) for line in members(attrs)])
         rows.append(row)
     return rows, list(numbers), choices
 

@@ -134,6 +134,21 @@ def attributes(value: Any) -> str:
     return orjson.dumps(plain(value), option=orjson.OPT_SORT_KEYS).decode()[:MAX_CHARS]
 
 
+def members(attrs: dict[str, Any]) -> list[str]:
+    """Return attributes as lines, one for each, together no longer than :data:`MAX_CHARS`.
+
+    Most of them repeat from record to record, so a page that keeps each line once is half as large.
+    """
+    found, left = [], MAX_CHARS
+    for key in sorted(map(str, attrs)):
+        line = f"{key}: {orjson.dumps(plain(attrs.get(key))).decode()}"[:left]
+        found.append(line)
+        left -= len(line)
+        if left <= 0:
+            break
+    return found
+
+
 def _section(name: str, title: str, body: str) -> str:
     return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{body}</section>'
 

@@ -16,7 +16,8 @@
   let texts = null;
   let page = 0;
 
-  const text = (row) => data.columns.map((name) => (name === "time" || name === "attrs" ? row[at[name]] : word(row, name))).join(" ").toLowerCase();
+  const attributes = (row) => row[at.attrs].map((number) => words[number]);
+  const text = (row) => data.columns.map((name) => (name === "time" ? row[at.time] : name === "attrs" ? attributes(row).join(" ") : word(row, name))).join(" ").toLowerCase();
 
   function matching() {
     const wanted = selects.filter((select) => select.value !== "").map((select) => [at[select.dataset.column], Number(select.value)]);
@@ -47,7 +48,7 @@
       const label = document.createElement("summary");
       label.textContent = word(row, "reason") || "attributes";
       const full = document.createElement("pre");
-      full.textContent = row[at.attrs] + "\ndriver " + word(row, "driver") + "\ntrace " + word(row, "trace") + " span " + word(row, "span") + "\nstream " + word(row, "stream") + " record " + word(row, "seq");
+      full.textContent = attributes(row).join("\n") + "\ndriver " + word(row, "driver") + "\ntrace " + word(row, "trace") + " span " + word(row, "span") + "\nstream " + word(row, "stream") + " record " + word(row, "seq");
       more.append(label, full);
       cell(line, "").append(more);
       return line;
