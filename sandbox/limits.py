@@ -127,14 +127,12 @@ STREAM_RETRY_MAX: Final = 30.0
 """The same, whatever longer time it asks for."""
 
 # --- vetting again
-RECHECK_STALE: Final = 5.0
-"""Age of the last reading of a server's lists beyond which a call's result waits for a new one, seconds."""
-
 RECHECK_PER_SECOND: Final = 4
-"""Readings after calls on average. A reading costs a server some milliseconds; models call less often than this."""
+"""Readings of a server's lists around calls, on average. One costs a server some milliseconds; models call less often,
+so that each of their calls has its own, and a burst of calls goes unread for a quarter of a second at most."""
 
 RECHECK_AT_ONCE: Final = 32
-"""Readings after calls in a burst: the first calls of a session are each followed by one."""
+"""The same in a burst."""
 
 RECHECK_IDLE: Final = 60.0
 """Between readings while nobody calls, seconds: a change by time alone is found before anybody depends on it."""

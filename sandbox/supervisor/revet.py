@@ -3,8 +3,8 @@
 A server may change its lists at any time, with or without a word. They are read again, every page of them,
 
 - when it says so (``list_changed``): until they are read and judged, no call is forwarded and no result passed on;
-- after a call, within a rate: most servers that change after N calls are found out before call N + 1;
-- before a call, when they were read long ago: the result of that call waits for what is read now;
+- before a call, within a rate: the request goes out ahead of the call, and the call's result waits until it is judged;
+- after a call, within the same rate: a server that changes after N calls is found out before call N + 1 is forwarded;
 - every now and then while nobody calls.
 
 There is one reader for each server. What it finds is judged by the function it is given, and told to every session.
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from sandbox.errors import SandboxError
 from sandbox.events import Scope
-from sandbox.limits import RECHECK_AT_ONCE, RECHECK_IDLE, RECHECK_PER_SECOND, RECHECK_RETRY, RECHECK_STALE
+from sandbox.limits import RECHECK_AT_ONCE, RECHECK_IDLE, RECHECK_PER_SECOND, RECHECK_RETRY
 from sandbox.spec.model import DriverSpec
 from sandbox.transport.limiter import TokenBucket
 from sandbox.transport.peer import ServerPeer
@@ -67,7 +67,6 @@ class Revetter:
         self._wake = asyncio.Event()
         self._seen = ""
         self._good: Exposure | None = None
-        self._started = 0.0
         self._task: asyncio.Task[None] | None = None
         self._over = False
         self._free = asyncio.Event()
@@ -78,7 +77,6 @@ class Revetter:
         """Go on from a first surface that has been judged."""
         self.exposure = self._good = exposure
         self._seen = digest_of(surface)
-        self._started = self._loop.time()
         self._ask("start")  # it may have said that something changes before anybody listened
         self._task = self._loop.create_task(self._work())
 
@@ -114,12 +112,12 @@ class Revetter:
     async def before_call(self) -> int:
         """Return when what the server has announced is judged; the number is for :meth:`after_call`."""
         await self._until(self._announced)
-        if self._loop.time() - self._started > RECHECK_STALE:
+        if self._bucket.take(self._loop.time()):
             self._ask("before a call")
         return self._asked
 
     async def after_call(self, number: int) -> None:
-        """Return when everything that was to be read before the call's result is judged, and plan another reading."""
+        """Return when everything that was to be read before the call's result is judged; have it read again."""
         await self._until(max(number, self._announced))
         if self._bucket.take(self._loop.time()):
             self._ask("after a call")
@@ -180,7 +178,6 @@ class Revetter:
 
     async def _once(self, occasion: str) -> None:
         """Read the lists once and publish what is judged of them."""
-        self._started = self._loop.time()
         try:
             surface = await collect(_Patient(self._peer, self._patience), self._spec, self._peer.client_capabilities)
         except SandboxError as error:
