@@ -89,13 +89,15 @@ class InService:
 
     async def _announced(self, call: CallInfo) -> int:
         try:
-            return await asyncio.wait_for(self._watch.before_call(), call.remaining())
+            async with asyncio.timeout(call.remaining()):  # wait_for would make a task for each call
+                return await self._watch.before_call()
         except TimeoutError:
             raise CallRefused("VET-142", UNSETTLED, MEND) from None
 
     async def _judged(self, number: int, call: CallInfo) -> None:
         try:
-            await asyncio.wait_for(self._watch.after_call(number), call.remaining())
+            async with asyncio.timeout(call.remaining()):
+                await self._watch.after_call(number)
         except TimeoutError:
             call.scope.fact("call.withhold", tool="", reason="VET-142", why=UNSETTLED)
             raise CallRefused("VET-142", UNSETTLED, MEND) from None
