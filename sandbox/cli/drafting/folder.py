@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.cli.drafting.source import Source
-from sandbox.cli.drafting.words import manifest
+from sandbox.spec.written import manifest
 from sandbox.vet.findings import Finding
 from sandbox.vet.model import ServerSurface
 

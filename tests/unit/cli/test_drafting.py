@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sandbox.cli.drafting import folder
 from sandbox.cli.drafting.configs import Unusable, entries
 from sandbox.cli.drafting.source import Source, grants, parse
-from sandbox.cli.drafting.words import manifest
+from sandbox.spec.written import manifest
 from sandbox.cli.vet import judged
 from sandbox.errors import UsageError
 from sandbox.spec.check import check
