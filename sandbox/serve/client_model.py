@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandbox.events import Scope
@@ -41,11 +41,16 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of one session's requests to the server, and of their progress back."""
+    """The way of one session's requests to the server, and of their progress back.
+
+    Attributes:
+        noted: what records say about the way itself, see :attr:`SessionOptions.noted`.
+    """
 
     peer: ServerPeer
     channel: Channel
     clean: Clean
+    noted: Mapping[str, str] = field(default_factory=dict)
 
 
 class CallInfo:
@@ -118,13 +123,14 @@ class CallInfo:
     def towards(self, peer: ServerPeer, scope: Scope) -> CallInfo:
         """Return the same request on its way to another server, recorded with that server's driver and instance."""
         other = copy.copy(self)
-        other._route = Route(peer, self._route.channel, self._route.clean)  # noqa: SLF001 - the same class
+        other._route = replace(self._route, peer=peer)  # noqa: SLF001 - the same class
         other.scope = self.scope.within(driver=scope.driver, tenant=scope.tenant, instance=scope.instance)
         return other
 
     def identity(self) -> dict[str, Any]:
         """Return what a record says about the request itself: id, protocol version, the client's span."""
         said: dict[str, Any] = {"request_id": str(self.request_id)[:MAX_NOTED_ID], "protocol": self.protocol_version}
+        said |= self._route.noted
         if self.remote is not None:
             said["traceparent"] = self.remote.parent
             if self.remote.state:
@@ -210,6 +216,8 @@ class SessionOptions:
         drain_grace: seconds that requests in flight may still take after the client closed its side.
         clean: applied to whatever of the server reaches the client beside the handler's results (log messages,
             progress, errors); removes secrets and control characters. What it raises ``SandboxError`` for is dropped.
+        noted: what records of requests say about how they came: ``transport`` (``http``; stdio says nothing) and
+            ``session_id``, a digest of the protocol session's id, which itself would open the session.
         asking: judges what the server asks of this client; ``None``: it may ask nothing.
         asker: for whom it is judged.
     """
@@ -219,5 +227,6 @@ class SessionOptions:
     max_in_flight: int = MAX_IN_FLIGHT
     drain_grace: float = DRAIN_GRACE
     clean: Clean = lambda params: params
+    noted: Mapping[str, str] = field(default_factory=dict)
     asking: Asking | None = None
     asker: Caller | None = None

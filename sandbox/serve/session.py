@@ -91,7 +91,7 @@ class ClientSession:
         self._options = options or SessionOptions()
         self._handshake: Envelope = client_opening.UNOPENED
         self._log_level = ""
-        self._route = Route(peer, channel, self._options.clean)
+        self._route = Route(peer, channel, self._options.clean, self._options.noted)
         self._streams = Streams()
         self._inflight = InFlight(self._options.max_in_flight, self._streams)
         self._offers: dict[str, dict[str, Any]] = {}

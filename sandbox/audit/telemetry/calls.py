@@ -124,6 +124,8 @@ def _attributes(record: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str
     """Return the conventional attributes of a request, and ours."""
     method = str(attrs.get("method") or ("tools/call" if attrs.get("tool") else "resources/read"))
     found: dict[str, Any] = {names.METHOD: method, names.NETWORK: names.PIPE}
+    if attrs.get("transport") == names.HTTP:
+        found |= {names.NETWORK: names.TCP, names.NETWORK_PROTOCOL: names.HTTP}
     found |= {name: str(attrs[key]) for key, name in _CONVENTIONAL.items() if attrs.get(key)}
     if method == "tools/call":
         found[names.OPERATION] = names.EXECUTE_TOOL
@@ -137,6 +139,8 @@ def _attributes(record: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str
 def _upstream(attributes: Mapping[str, Any], attrs: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of the span towards the server: its own name of the tool, its own protocol version."""
     own = {key: value for key, value in attributes.items() if not key.startswith(names.OWN) and key != names.SESSION}
+    own[names.NETWORK] = names.PIPE
+    own.pop(names.NETWORK_PROTOCOL, None)
     if attrs.get("mcp_tool_name"):
         own[names.TOOL] = str(attrs["mcp_tool_name"])
     version = session["attributes"].get(names.PROTOCOL)

@@ -33,7 +33,7 @@ from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind, Door
 from sandbox.serve.http.quotas import Quotas
 from sandbox.serve.http.refusals import HttpRefused, malformed
-from sandbox.serve.http.sessions import HttpSession, Sessions
+from sandbox.serve.http.sessions import HttpSession, Sessions, noting
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.identity.model import Identity
 from sandbox.serve.session import LISTEN, ClientSession
@@ -134,7 +134,8 @@ class Endpoint:
             if message.method == "tools/call" and tool is not None:
                 fields.check_parameters(arrival.headers, message, tool.definition.get("inputSchema", {}))
             channel, stream = HttpChannel(), Stream()
-            session = ClientSession(channel, behind.exposure, behind.peer, behind.handler, behind.scope, behind.options)
+            options = noting(behind.options)
+            session = ClientSession(channel, behind.exposure, behind.peer, behind.handler, behind.scope, options)
             await self._alone(arrival, behind, session, channel, stream, message, size, headers)
 
     async def _alone(

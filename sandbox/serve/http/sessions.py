@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 
 from sandbox.errors import SandboxError, ServerFault
+from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.http.bounds import MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
 from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind, Door
@@ -26,6 +29,9 @@ from sandbox.wire.jsonrpc import Message
 
 LAST_ANSWERS: Final = 0.2
 """Seconds in which answers on their way still go out after the server has ended."""
+
+DIGEST_DIGITS: Final = 32
+"""Of the digest by which records name a session: as many as a trace id has."""
 
 STANDING: Final = "s"
 """Key of the stream of what belongs to no request."""
@@ -137,7 +143,7 @@ class HttpSession:
 
     async def _serve(self, behind: Behind) -> None:
         self._session = ClientSession(
-            self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, behind.options
+            self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, noting(behind.options, self.id)
         )
         unfollow = behind.follow(self._session.replace_exposure)
         watching = asyncio.create_task(self._until_gone(behind))
@@ -153,6 +159,12 @@ class HttpSession:
         await asyncio.sleep(LAST_ANSWERS)
         if self._session is not None:
             self._session.end()
+
+
+def noting(options: SessionOptions, session_id: str = "") -> SessionOptions:
+    """Return options with which records say that requests came over HTTP, and in which session (a digest of its id)."""
+    digest = {"session_id": sha256(session_id.encode()).hexdigest()[:DIGEST_DIGITS]} if session_id else {}
+    return replace(options, noted={"transport": "http", **digest})
 
 
 class Sessions:

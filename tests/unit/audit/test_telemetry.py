@@ -19,7 +19,9 @@ import pytest
 from sandbox.audit.query import Question, query
 from sandbox.audit.recorder import LedgerRecorder, open_recorder
 from sandbox.audit.telemetry import conventions as names
+from sandbox.audit.telemetry.project import Projector
 from sandbox.audit.telemetry.settings import settings
+from sandbox.audit.telemetry.values import Span
 from sandbox.audit.verify import verify
 from sandbox.events import Scope, Trace
 from sandbox.wire import tracing
@@ -299,6 +301,22 @@ def test_nothing_is_loaded_without_an_endpoint() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert "[]" == done.stdout.strip()
+
+
+def test_request_over_http_says_so_and_the_server_behind_it_does_not() -> None:
+    """The caller's side has HTTP and its session, the server's side its pipe and no session of ours."""
+    projector, common = Projector(), {"trace": "1" * 32, "span": "2" * 16, "time": "2026-11-21T08:15:00.000000Z"}
+    said = {"tool": "read", "transport": "http", "session_id": "digest", "protocol": "2025-11-25"}
+    projector.take({**common, "name": "call.forward", "phase": "intent", "attrs": said})
+    ended = {"tool": "read", "status": "ok", "duration_us": 10, "overhead_us": 1}
+    found = projector.take({**common, "name": "call.forward", "phase": "outcome", "attrs": ended})
+    server, client = (item for item in found if isinstance(item, Span))
+
+    assert {"network.transport": "tcp", "network.protocol.name": "http", "mcp.session.id": "digest"}.items() <= (
+        server.attributes.items()
+    )
+    assert "pipe" == client.attributes["network.transport"]
+    assert {"mcp.session.id", "network.protocol.name"}.isdisjoint(client.attributes)
 
 
 @pytest.mark.parametrize(
