@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from sandbox.cli import options
 from sandbox.cli.report import line_of, say
 from sandbox.cli.verdicts import KeptVerdicts
 from sandbox.supervisor.options import Options
@@ -23,7 +24,13 @@ def opening(arguments: argparse.Namespace) -> Options:
 
         return not load_policy(getattr(arguments, "policy", None)).first_use
 
-    return Options(names=arguments.names, fitting=Fitting(verdicts=KeptVerdicts()), pins_required=required)
+    bounds: dict[str, int] = {}
+    if getattr(arguments, "policy", None) is not None or (options.CONFIG / "policy.toml").exists():
+        from sandbox.cli.bounds import call_bounds  # without a file of the operator the defaults are the same
+
+        own = call_bounds(arguments)
+        bounds = {"max_message": own.message, "max_depth": own.depth, "max_stderr": own.stderr}
+    return Options(names=arguments.names, fitting=Fitting(verdicts=KeptVerdicts()), pins_required=required, **bounds)
 
 
 def tell(live: LiveServer) -> None:

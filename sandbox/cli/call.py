@@ -15,6 +15,7 @@ from sandbox import jsontext
 from sandbox.cli import options
 from sandbox.cli.approved import opening
 from sandbox.cli.bench import Bench, bench, run_async
+from sandbox.cli.bounds import call_bounds
 from sandbox.cli.evidence import trail
 from sandbox.cli.pipeline import caller_of, serving_of
 from sandbox.cli.progress import person
@@ -110,7 +111,7 @@ async def call_once(
 
     scope = live.scope.child()
     try:
-        serving = serving_of(live, load_rules(arguments.rules), ready.secrets)
+        serving = serving_of(live, load_rules(arguments.rules), ready.secrets, call_bounds(arguments))
         return await serving.pipeline.call(tool, sent, caller_of(arguments), scope, forward)
     except RemoteError as error:
         return failed(live.exposure.tools[tool], ServerFault(error.id, error.text))

@@ -6,13 +6,14 @@ import argparse
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from sandbox.cli.bounds import shipped_bounds
 from sandbox.cli.report import line_of, say
 from sandbox.errors import PolicyError
+from sandbox.policy.call_bounds import CallBounds
 from sandbox.policy.cedar import PolicySet
 from sandbox.policy.schema import check
-from sandbox.serve.asking import Asking
+from sandbox.serve.asking import AskBounds, Asking
 from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
 from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.decide import CedarDecider
@@ -20,19 +21,14 @@ from sandbox.serve.guard import ContextInjector, ToolGuard, UriGuard
 from sandbox.serve.handler import ServerHandler
 from sandbox.serve.paths import Roots
 from sandbox.serve.paths_fs import HostTree
-from sandbox.serve.ratelimit import Buckets, Gate, Rate, RateLimiter
+from sandbox.serve.ratelimit import Buckets, Rate, RateLimiter
 from sandbox.serve.redact import Redactor
 from sandbox.serve.results import ResultCleaner
 from sandbox.serve.templates import Template
 from sandbox.serve.uris import UriRules, egress_of
 from sandbox.supervisor.admission import LiveServer
+from sandbox.supervisor.fair import Gate
 from sandbox.tenant import TenantContext, TenantId
-
-RUN_RATE: Final = 5_000.0
-"""Calls of one tool a second under `run`, averaged: more than a server answers, less than a client gone wild sends."""
-
-RUN_BURST: Final = 10_000
-"""Calls of one tool at once under `run`."""
 
 
 def caller_of(arguments: argparse.Namespace) -> Caller:
@@ -53,16 +49,21 @@ class Serving:
     decider: CedarDecider
     resources: UriGuard
     cleaner: ResultCleaner
+    bounds: CallBounds
 
 
-def serving_of(live: LiveServer, rules: PolicySet, secrets: Mapping[str, str]) -> Serving:
+def serving_of(
+    live: LiveServer, rules: PolicySet, secrets: Mapping[str, str], bounds: CallBounds | None = None
+) -> Serving:
     """Return the pipeline of one live server with every step that its plan and contracts ask for.
 
     Args:
         live: the server.
         rules: the operator's.
         secrets: slug → value of what the server was given, kept out of its results.
+        bounds: the operator's; the shipped ones when there are none.
     """
+    bounds = bounds or shipped_bounds()
     uris = uri_rules(live)
     host = HostTree((mount.target, mount.source) for mount in live.plan.mounts)
     decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe, tell=tell_operator)
@@ -74,10 +75,11 @@ def serving_of(live: LiveServer, rules: PolicySet, secrets: Mapping[str, str]) -
         bound.injector = ContextInjector(binding) if binding.context else None
         return bound
 
-    limiter = RateLimiter(Buckets(Rate(RUN_RATE, RUN_BURST)), Gate(), time.monotonic)
-    cleaner = ResultCleaner(uris, Redactor(secrets))
+    gate = Gate(bounds.running, bounds.running_of_tenant, bounds.waiting_of_tenant, bounds.wait)
+    limiter = RateLimiter(Buckets(Rate(bounds.rate, bounds.burst)), gate, time.monotonic)
+    cleaner = ResultCleaner(uris, Redactor(secrets), bounds.result)
     pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner, live.instance.during), equip)
-    return Serving(pipeline, decider, UriGuard(uris, host), cleaner)
+    return Serving(pipeline, decider, UriGuard(uris, host), cleaner, bounds)
 
 
 def _refuse_typos(rules: PolicySet, decider: CedarDecider) -> None:
@@ -105,12 +107,14 @@ def uri_rules(live: LiveServer) -> UriRules:
 def session_options(live: LiveServer, serving: Serving, arguments: argparse.Namespace) -> SessionOptions:
     """Return the options of one client's session with a live server."""
     spec, caller = live.spec, caller_of(arguments)
-    asks = bool(live.options.capabilities)
+    asks, bounds = bool(live.options.capabilities), serving.bounds
+    budget = AskBounds(bounds.questions, bounds.sampling_tokens, bounds.session_tokens)
     return SessionOptions(
         server_info={"name": spec.id, "title": spec.name, "version": spec.version},
         call_timeout=live.plan.limits.call_timeout,
+        max_in_flight=bounds.in_flight,
         clean=serving.cleaner.clean,
-        asking=Asking(serving.decider, spec.id, serving.cleaner.clean) if asks else None,
+        asking=Asking(serving.decider, spec.id, serving.cleaner.clean, budget) if asks else None,
         asker=caller if asks else None,
     )
 

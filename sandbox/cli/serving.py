@@ -7,6 +7,7 @@ import asyncio
 
 from sandbox.cli.approved import tell
 from sandbox.cli.bench import Bench
+from sandbox.cli.bounds import call_bounds
 from sandbox.cli.pipeline import handler_of, serving_of, session_options
 from sandbox.cli.rules import load_rules
 from sandbox.errors import SandboxError, ServerFault
@@ -15,6 +16,7 @@ from sandbox.serve.inservice import InService
 from sandbox.serve.session import ClientSession
 from sandbox.supervisor.admission import LiveServer
 from sandbox.transport.interface import Channel
+from sandbox.transport.lines import LineChannel
 
 LAST_ANSWERS = 0.2
 """Seconds in which answers that are on their way still reach the client after the server has ended."""
@@ -33,7 +35,10 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
     Raises:
         ServerFault: ``CLI-020``, the server ended first; or it broke a rule that ends its session.
     """
-    serving = serving_of(live, load_rules(arguments.rules), ready.secrets)
+    bounds = call_bounds(arguments)
+    if isinstance(channel, LineChannel):
+        channel.bound(bounds.message, bounds.depth)
+    serving = serving_of(live, load_rules(arguments.rules), ready.secrets, bounds)
     session = ClientSession(
         channel,
         live.exposure,

@@ -23,6 +23,7 @@ from sandbox.errors import SpecError
 from sandbox.policy.ceiling_file import Reader
 from sandbox.policy.ceiling_values import (
     BOUNDS,
+    PLAIN_HTTP,
     UNSAFE,
     Allow,
     Bound,
@@ -54,7 +55,7 @@ BASE: Final = "default"
 
 _TOP: Final = (
     "version", "name", "narrows", "replaces", "limits", "mounts", "servers", "install", "images", "runtimes",
-    "runtime_floor", "transports", "egress", "env", "host_ca", "pins", "unsafe",
+    "runtime_floor", "transports", "egress", "env", "host_ca", "pins", "unsafe", "calls",
 )  # fmt: skip
 _UNIT: Final = {
     "memory": "size", "fsize": "size", "tmp": "size", "lifetime": "time", "call_timeout": "time", "cpus": "cores",
@@ -116,7 +117,7 @@ def _read(reader: Reader, values: Mapping[str, Any]) -> Ceiling:
     """Return what the file itself says; absent sections are empty."""
     mounts = reader.table("mounts", values.get("mounts", {}), ("read", "write", "never"))
     install = reader.table("install", values.get("install", {}), ("methods", "registries"))
-    egress = reader.table("egress", values.get("egress", {}), ("raw_tcp", "reason", "hosts", "private"))
+    egress = reader.table("egress", values.get("egress", {}), ("raw_tcp", "reason", "hosts", "private", "ca"))
     env = reader.table("env", values.get("env", {}), ("pass", "never"))
     floor = reader.table("runtime_floor", values.get("runtime_floor", {}), ("strength", "reason"))
     return Ceiling(
@@ -134,9 +135,10 @@ def _read(reader: Reader, values: Mapping[str, Any]) -> Ceiling:
         min_strength=_strength(reader, "runtime_floor", floor) if floor else 0,
         hosts=reader.items("egress.hosts", egress.get("hosts", []), lambda path, item: _host(reader, path, item)),
         private=_allows(reader, "egress.private", egress.get("private", []), "cidr", _is_cidr),
+        authorities=_allows(reader, "egress.ca", egress.get("ca", []), "file", lambda path: path.startswith("/")),
         env_pass=_allows(reader, "env.pass", env.get("pass", []), "name", _is_name),
         env_never=_allows(reader, "env.never", env.get("never", []), "name", _is_name),
-        unsafe=_allows(reader, "unsafe", values.get("unsafe", []), "name", lambda name: name in UNSAFE),
+        unsafe=_allows(reader, "unsafe", values.get("unsafe", []), "name", _is_unsafe),
         pull=_flag(reader, values, "images", "pull"),
         raw_tcp=_flag(reader, {"egress": egress}, "egress", "raw_tcp"),
         host_ca=_flag(reader, values, "host_ca", "allow"),
@@ -205,7 +207,7 @@ def _host(reader: Reader, path: str, item: Any) -> HostAllow:
 
 def _flag(reader: Reader, values: Mapping[str, Any], section: str, key: str) -> bool:
     """Return a switch; one that is on needs a reason."""
-    known = ("raw_tcp", "reason", "hosts", "private") if section == "egress" else (key, "reason")
+    known = ("raw_tcp", "reason", "hosts", "private", "ca") if section == "egress" else (key, "reason")
     table = reader.table(section, values.get(section, {}), known)
     on = reader.flag(section, table, key)
     if on:
@@ -227,6 +229,11 @@ def _is_name(name: str) -> bool:
 
 def _is_kind(kind: str) -> bool:
     return kind in {"binary", "npm", "docker", "remote"}
+
+
+def _is_unsafe(name: str) -> bool:
+    known, colon, host = name.partition(":")
+    return name in UNSAFE or (known == PLAIN_HTTP and bool(colon) and host != "*" and _is_host(host))
 
 
 def _is_host(pattern: str) -> bool:
@@ -315,6 +322,10 @@ def _same(below: Allow, entry: Allow) -> bool:
     return star(below.value, entry.value)
 
 
+def _exactly(below: Allow, entry: Allow) -> bool:
+    return below.value == entry.value
+
+
 def _root(below: Allow, entry: Allow) -> bool:
     return entry.value == below.value or entry.value.startswith(below.value.rstrip("/") + "/")
 
@@ -349,6 +360,7 @@ _LISTS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
     ("runtimes", "runtimes", _runtime_same),
     ("egress.hosts", "hosts", _host_within),
     ("egress.private", "private", _network_within),
+    ("egress.ca", "authorities", _exactly),
     ("env.pass", "env_pass", _same),
     ("unsafe", "unsafe", _same),
 )

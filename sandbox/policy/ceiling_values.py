@@ -28,6 +28,9 @@ UNSAFE: Final = (
 )
 """Every weakening an operator may switch on; no shipped file does. Each stands in the plan it was used for."""
 
+PLAIN_HTTP: Final = "unsafe_plain_http"
+"""A weakening for one host, written ``unsafe_plain_http:HOST``: a remote server is reached without TLS."""
+
 
 @dataclass(frozen=True, slots=True)
 class Allow:
@@ -79,6 +82,8 @@ class Ceiling:
         never: paths that are never mounted (forms: absolute, ``~/…``, ``**/name``; ``*`` within a component).
         min_strength: weakest acceptable runtime strength; 0 is any that is listed.
         private: CIDRs of non-public networks that may be reached.
+        authorities: PEM files of certificate authorities that are trusted beside the host's, where mcp-sandbox itself
+            verifies a server: remote ones, and those that a secret is substituted for.
         unsafe: weakenings of :data:`UNSAFE` that are switched on.
         first_use: whether a server that nobody has approved is served, held to what it said first.
         sources: flag name → ``file:line``.
@@ -98,6 +103,7 @@ class Ceiling:
     min_strength: int = 0
     hosts: tuple[HostAllow, ...] = ()
     private: tuple[Allow, ...] = ()
+    authorities: tuple[Allow, ...] = ()
     env_pass: tuple[Allow, ...] = ()
     env_never: tuple[Allow, ...] = ()
     unsafe: tuple[Allow, ...] = ()

@@ -19,6 +19,7 @@ from sandbox.supervisor.approval import Approval
 from sandbox.supervisor.options import Options
 from sandbox.supervisor.reaching import reach
 from sandbox.supervisor.revet import Revetter
+from sandbox.transport.lines import LineChannel
 from sandbox.transport.outcomes import RemoteError
 from sandbox.transport.peer import ServerPeer
 from sandbox.transport.stderr import StderrTail
@@ -103,8 +104,10 @@ async def meet(
     Raises:
         ServerFault: it did not speak MCP; the message has how it ended and the end of its stderr.
     """
-    stderr = StderrTail(options.on_stderr)
+    stderr = StderrTail(options.on_stderr, options.max_stderr)
     channel = await reach(instance, plan, scope, stderr)  # 2
+    if isinstance(channel, LineChannel):
+        channel.bound(options.max_message, options.max_depth)
     try:
         peer = await ServerPeer.connect(  # 3
             channel,

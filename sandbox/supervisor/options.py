@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.events import Scope
-from sandbox.limits import HANDSHAKE_TIMEOUT, STOP_GRACE
+from sandbox.limits import HANDSHAKE_TIMEOUT, MAX_JSON_DEPTH, MAX_LINE_BYTES, MAX_STDERR_BYTES, STOP_GRACE
 from sandbox.spec.model import DriverSpec
 from sandbox.vet.model import Exposure, Fitting, Names, ServerSurface
 
@@ -29,6 +29,9 @@ class Options:
         capabilities: what the server is told that its client can do (MCP ``ClientCapabilities``), beside roots; what it
             then asks for is judged question by question.
         on_stderr: called with each line of the server's stderr, bounded but not cleaned.
+        max_message: bytes of one message of the server.
+        max_depth: nesting of one message of the server.
+        max_stderr: bytes of the server's stderr that are kept.
     """
 
     names: Names = "contract"
@@ -39,3 +42,6 @@ class Options:
     pins_required: Callable[[], bool] = bool
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     on_stderr: Callable[[bytes], None] | None = None
+    max_message: int = MAX_LINE_BYTES
+    max_depth: int = MAX_JSON_DEPTH
+    max_stderr: int = MAX_STDERR_BYTES

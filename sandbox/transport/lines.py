@@ -11,7 +11,7 @@ import asyncio
 from typing import Literal, TypeAlias
 
 from sandbox.errors import PlatformError, SandboxError, ServerFault, UsageError
-from sandbox.limits import MAX_WRITE_BUFFER
+from sandbox.limits import MAX_JSON_DEPTH, MAX_WRITE_BUFFER
 from sandbox.transport.interface import Receiver
 from sandbox.wire.errors import WireError
 from sandbox.wire.framing import LineDecoder
@@ -35,6 +35,7 @@ class LineChannel:
         self.side = side
         self.last_size = 0
         self._decoder = LineDecoder()
+        self._depth = MAX_JSON_DEPTH
         self._receiver: Receiver | None = None
         self._full = False
         self._corked = False
@@ -61,6 +62,16 @@ class LineChannel:
             self._input_ended()
         if not self._stopped() and not self._pauses:
             self._set_reading(on=True)
+
+    def bound(self, message: int, depth: int) -> None:
+        """Narrow the bounds of what is read, before :meth:`start`.
+
+        Args:
+            message: bytes of one message.
+            depth: nesting of one message.
+        """
+        self._decoder = LineDecoder(message)
+        self._depth = depth
 
     def send(self, message: Message) -> None:
         """Write one message, or buffer it."""
@@ -147,7 +158,7 @@ class LineChannel:
             return
         self.last_size = len(item)
         try:
-            message = decode(item)
+            message = decode(item, self._depth)
         except WireError as error:
             receiver.line_refused(error)
         else:

@@ -23,7 +23,8 @@ class StderrTail:
         received: bytes in all.
     """
 
-    def __init__(self, on_line: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, on_line: Callable[[bytes], None] | None = None, most: int = MAX_STDERR_BYTES) -> None:
+        self._most = most
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._partial = b""
@@ -34,9 +35,9 @@ class StderrTail:
     def feed(self, data: bytes) -> None:
         """Take bytes."""
         self.received += len(data)
-        if len(data) > MAX_STDERR_BYTES:
-            self.dropped += len(data) - MAX_STDERR_BYTES
-            data = data[-MAX_STDERR_BYTES:]
+        if len(data) > self._most:
+            self.dropped += len(data) - self._most
+            data = data[-self._most :]
         *whole, rest = data.split(b"\n")
         for line in whole:
             self._keep(self._cut(self._partial + line))
@@ -55,7 +56,7 @@ class StderrTail:
     def _keep(self, line: bytes) -> None:
         self._lines.append(line)
         self._size += len(line) + 1
-        while self._size > MAX_STDERR_BYTES:
+        while self._size > self._most:
             gone = len(self._lines.popleft()) + 1
             self._size -= gone
             self.dropped += gone

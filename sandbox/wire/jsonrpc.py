@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import orjson
 
 from sandbox import jsontext
-from sandbox.limits import MAX_ID_BYTES, MAX_METHOD_BYTES
+from sandbox.limits import MAX_ID_BYTES, MAX_JSON_DEPTH, MAX_METHOD_BYTES
 from sandbox.wire.errors import PARSE_ERROR, WireError
 from sandbox.wire.framing import check_line
 
@@ -73,8 +73,8 @@ class Failure:
 Message: TypeAlias = Request | Notification | Result | Failure
 
 
-def decode(line: bytes) -> Message:
-    """Return the message of one line.
+def decode(line: bytes, max_depth: int = MAX_JSON_DEPTH) -> Message:
+    """Return the message of one line, nested at most ``max_depth`` levels.
 
     Raises:
         WireError: ``WIRE-003`` … ``WIRE-006`` not text, ``WIRE-007`` beyond bounds, ``WIRE-010`` not JSON,
@@ -84,7 +84,7 @@ def decode(line: bytes) -> Message:
     if b"\r" in line:  # the one thing that JSON allows and framing does not
         check_line(line)
     try:
-        value = jsontext.parse(line)
+        value = jsontext.parse(line, max_depth=max_depth)
     except jsontext.JsonBoundError as error:
         message = f"a message beyond the bounds: {error}"
         raise WireError("WIRE-007", message, "send smaller messages", code=PARSE_ERROR, severe=True) from None
