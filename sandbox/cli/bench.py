@@ -172,9 +172,7 @@ async def kept_review(arguments: argparse.Namespace, backend: DockerBackend) -> 
 
 def secrets_of(spec: DriverSpec, plan: SandboxPlan) -> dict[str, str]:
     """Return slug → value of the plan's secret variables."""
-    slugs = [
-        slug for slug in [*(entry.secret for entry in plan.env), *(field.secret for field in plan.headers)] if slug
-    ]
+    slugs = plan.secrets()
     if not slugs:
         return {}
     from sandbox.launch.secrets import load_sources, resolve  # only drivers with secrets pay for it

@@ -17,7 +17,7 @@ from sandbox.spec.model import RemoteServer
 
 if TYPE_CHECKING:
     from sandbox.cli.wiring import Review
-    from sandbox.spec.model import DriverSpec
+    from sandbox.spec.model import DriverSpec, Secret
 
 PLACEHOLDER = "mcp-sandbox-placeholder"
 """What the server gets in place of every secret."""
@@ -40,10 +40,16 @@ async def offline(
         raise UsageError("CLI-140", f"{review.spec.file}: a remote server cannot be run without a network", mend)
     review.spec = without_network(review.spec)
     review.planned(await backend.facts())
-    return review, {entry.secret: PLACEHOLDER for entry in review.plan.env if entry.secret}
+    return review, dict.fromkeys(review.plan.secrets(), PLACEHOLDER)
 
 
 def without_network(spec: DriverSpec) -> DriverSpec:
-    """Return a driver that names no destination, and trusts nobody's CA for reaching it."""
+    """Return a driver that names no destination, trusts nobody's CA for reaching it, and has nothing put in for it."""
     rules = spec.sandbox.model_copy(update={"trust_host_ca": False})
-    return spec.model_copy(update={"egress": (), "sandbox": rules})
+    secrets = tuple(_without_substitution(secret) for secret in spec.secrets)
+    return spec.model_copy(update={"egress": (), "sandbox": rules, "secrets": secrets})
+
+
+def _without_substitution(secret: Secret) -> Secret:
+    kept = tuple(exposure for exposure in secret.exposures if exposure.get("kind") != "egress-substitute")
+    return secret.model_copy(update={"exposures": kept})

@@ -23,13 +23,13 @@ import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from sandbox.errors import AuditUnavailable, PlanRefused, PlatformError, ReadbackMismatch, SandboxError, ServerFault
 from sandbox.events import Scope
-from sandbox.launch import facts, failure, kernel, owner, preflight, procfacts, readback, reap, translate
+from sandbox.launch import facts, failure, handover, kernel, owner, preflight, procfacts, readback, reap, translate
 from sandbox.launch.engine import Engine, EngineError
 from sandbox.launch.instance import DockerInstance
 from sandbox.launch.interface import (
@@ -44,6 +44,9 @@ from sandbox.launch.interface import (
 from sandbox.launch.leash import Leash
 from sandbox.limits import ENGINE_TIMEOUT, KIB, STOP_GRACE
 from sandbox.plan.model import EngineFacts, ImageFacts, SandboxPlan
+
+if TYPE_CHECKING:
+    from sandbox.launch.egress.substitution import Substitution
 
 T = TypeVar("T")
 
@@ -103,6 +106,7 @@ class DockerBackend:
         self._owner = owner.own()
         self._leash: Leash | None = None
         self._instances: dict[str, DockerInstance] = {}
+        self._handed: dict[str, handover.Handover] = {}
         self._numbers = itertools.count(1)
 
     def use_network(self, provider: NetworkProvider) -> None:
@@ -143,19 +147,24 @@ class DockerBackend:
         described = await self.engine.image(plan.image_id)
         # 2. watchdog, then network
         self._watch()
-        attachment = await self._attach_network(plan, scope)
+        handed = handover.hand_over(plan, secrets, self.run_id)
+        attachment = None
         try:
-            joined = preflight.joined_by(attachment)
+            attachment = await self._attach_network(plan, scope, handed.substitution)
+            joined = preflight.joined_by(attachment, handed.mounts)
             preflight.check_image(plan, joined, described)
             request = translate.create_request(
-                plan, joined, self.labels(plan), secrets, profile.text, preflight.image_env(described)
+                plan, joined, self.labels(plan), handed.values, profile.text, preflight.image_env(described)
             )
-            return await self._start(plan, joined, request, attachment, scope)
+            instance = await self._start(plan, joined, request, attachment, scope)
+            self._handed[instance.id] = handed
         except BaseException:
+            handed.remove()
             if attachment is not None:
                 with anyio.CancelScope(shield=True):
                     await attachment.close()
             raise
+        return instance
 
     async def close(self) -> None:
         """Stop everything this backend started and release the engine; what cannot be removed is left to the watchdog.
@@ -173,6 +182,7 @@ class DockerBackend:
                 if self._network_provider is not None:
                     await self._network_provider.close()
             finally:
+                handover.clear(self.run_id)
                 await self._take_leave()
         if unrecorded:
             raise unrecorded[0]
@@ -189,7 +199,7 @@ class DockerBackend:
     def _watch(self) -> None:
         """Have a living watchdog before anything exists that it would have to remove."""
         if self._leash is None or not self._leash.alive():
-            self._leash = Leash(self.engine.socket_path, self.run_id)
+            self._leash = Leash(self.engine.socket_path, self.run_id, handover.place_of(self.run_id))
 
     async def _take_leave(self) -> None:
         leash, self._leash = self._leash, None
@@ -210,7 +220,9 @@ class DockerBackend:
             )
         leash.release()
 
-    async def _attach_network(self, plan: SandboxPlan, scope: Scope) -> NetworkAttachment | None:
+    async def _attach_network(
+        self, plan: SandboxPlan, scope: Scope, substitution: Substitution | None
+    ) -> NetworkAttachment | None:
         if plan.network.mode == "none":
             return None
         if self._network_provider is None:
@@ -219,7 +231,9 @@ class DockerBackend:
                 "the plan allows egress, and no egress broker is there to enforce its rules",
                 "run it with the broker, or set `sandbox.network.egress: []`",
             )
-        return await self._network_provider.attach(plan, scope, self.run_id)
+        if substitution is None:
+            return await self._network_provider.attach(plan, scope, self.run_id)
+        return await self._network_provider.attach(plan, scope, self.run_id, substitution)
 
     async def _start(
         self,
@@ -273,6 +287,9 @@ class DockerBackend:
 
     def _forget(self, container: str) -> None:
         self._instances.pop(container, None)
+        handed = self._handed.pop(container, None)
+        if handed is not None:
+            handed.remove()
 
     async def _discard(self, container: str, stream: socket.socket | None) -> None:
         """Remove what a failed or cancelled launch made; what fails here is left to the watchdog."""

@@ -189,8 +189,14 @@ class NetworkProvider(Protocol):
     A backend without a provider can do ``none`` only.
     """
 
-    async def attach(self, plan: SandboxPlan, scope: Scope, run_id: str) -> NetworkAttachment:
+    async def attach(self, plan: SandboxPlan, scope: Scope, run_id: str, substitution: Any = None) -> NetworkAttachment:
         """Return an attachment whose policy is in force before this returns.
+
+        Args:
+            plan: whose network it is.
+            scope: where facts are recorded.
+            run_id: of the supervisor.
+            substitution: a :class:`~sandbox.launch.egress.substitution.Substitution`, for plans with ``substitutes``.
 
         Raises:
             PlanRefused: the rules cannot be enforced here.

@@ -21,15 +21,16 @@ class Leash:
     Args:
         socket_path: engine's socket.
         run_id: what the watchdog removes.
+        folder: of the run's secret files, removed as well; empty for none.
 
     Raises:
         PlatformError: ``LAUNCH-007``, it cannot be started; then nothing may be started that it would have to remove.
     """
 
-    def __init__(self, socket_path: str, run_id: str) -> None:
+    def __init__(self, socket_path: str, run_id: str, folder: str = "") -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", str(_PROGRAM), socket_path, run_id],
+                [sys.executable, "-I", "-S", "-B", str(_PROGRAM), socket_path, run_id, folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -44,7 +44,7 @@ def check_engine(identity: Identity) -> None:
 
 def check_secrets(plan: SandboxPlan, secrets: Mapping[str, str]) -> None:
     """Raise ``LAUNCH-016`` when a secret that the plan names has no value."""
-    missing = sorted({entry.secret for entry in plan.env if entry.secret} - set(secrets))
+    missing = sorted(set(plan.secrets()) - set(secrets))
     if missing:
         raise PlanRefused(
             "LAUNCH-016", f"no value was resolved for the secrets {', '.join(missing)}", "see SECRETS.md of the driver"
@@ -80,11 +80,11 @@ def image_env(described: Mapping[str, Any] | None) -> list[str]:
     return [str(entry).partition("=")[0] for entry in entries]
 
 
-def joined_by(attachment: NetworkAttachment | None) -> translate.Joined:
-    """Return what an attachment adds to the request."""
+def joined_by(attachment: NetworkAttachment | None, files: Mapping[str, str]) -> translate.Joined:
+    """Return what an attachment and handed-over files add to the request."""
     if attachment is None:
-        return translate.Joined()
-    return translate.Joined(attachment.network_mode, attachment.mounts, attachment.env)
+        return translate.Joined(mounts=files)
+    return translate.Joined(attachment.network_mode, {**attachment.mounts, **files}, attachment.env)
 
 
 def check_warnings(warnings: Sequence[str]) -> None:

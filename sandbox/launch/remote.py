@@ -99,7 +99,7 @@ class RemoteBackend:
     async def image(self, reference: str) -> ImageFacts | None:
         """Return nothing: a remote server has no image."""
         del reference
-        return None  # noqa: RET501 - what the protocol promises, said
+        return None
 
     async def launch(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> RemoteInstance:
         """Return the use of a server; nothing is dialled yet.

@@ -1,13 +1,14 @@
 """A small process that outlives the supervisor and removes what it leaves behind.
 
-Run as ``python -I -S watchdog.py <engine socket> <run id>`` with a pipe as standard input; it imports nothing of this
-package, so that it works whatever becomes of the supervisor's installation.
+Run as ``python -I -S watchdog.py <engine socket> <run id> [<folder>]`` with a pipe as standard input; it imports
+nothing of this package, so that it works whatever becomes of the supervisor's installation.
 
 1. It leaves the supervisor's session and process group, and holds none of its files but the pipe.
 2. It waits for the pipe: the one word ``done`` means that everything was removed in good order; the end of the pipe
    without it means that the supervisor died, by whatever signal.
-3. After a death it removes every container, network and volume with the run's label, and looks again until nothing has
-   appeared for a while: a request that the engine was still carrying out ends after its client did.
+3. After a death it removes the folder of the run's secret files, then every container, network and volume with the
+   run's label, and looks again until nothing has appeared for a while: a request that the engine was still carrying
+   out ends after its client did.
 4. While the engine does not answer (it may be restarting) it tries again, for minutes, then gives up; the next
    supervisor's reaping finds the rest by its label.
 """
@@ -122,10 +123,14 @@ def wait() -> bool:
 
 def main(arguments: list[str]) -> int:
     """Watch; return the exit status, which nobody reads."""
-    path, run = arguments
+    path, run, folder = (*arguments, "")[:3]
     os.chdir("/")
     if wait():
         return 0
+    if folder:
+        import shutil  # noqa: PLC0415 - see the top
+
+        shutil.rmtree(folder, ignore_errors=True)
     return 0 if clean(path, run) else 1
 
 

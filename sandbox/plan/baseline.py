@@ -131,6 +131,20 @@ def _no_secret_in_argv(plan: SandboxPlan) -> bool:
     return not any("${" in word and "secrets." in word for word in plan.argv)
 
 
+def _secret_files(plan: SandboxPlan) -> bool:
+    targets = [entry.target for entry in plan.secret_files]
+    return len(set(targets)) == len(targets) and all(
+        inside(target, "/run/secrets") and tidy(target) for target in targets
+    )
+
+
+def _substitutes(plan: SandboxPlan) -> bool:
+    if not plan.substitutes:
+        return True
+    bound = any(mount.target == CA_TARGET for mount in plan.mounts)
+    return plan.network.mode == "broker" and not bound and all(entry.hosts for entry in plan.substitutes)
+
+
 def _runtime(plan: SandboxPlan) -> bool:
     return bool(plan.runtime)
 
@@ -153,6 +167,8 @@ RULES: Final[tuple[tuple[str, str, Callable[[SandboxPlan], bool]], ...]] = (
     ("PLAN-111", "each variable is set once, and none loads code into programs", _env),
     ("PLAN-112", "no secret stands in an argument", _no_secret_in_argv),
     ("PLAN-113", "the runtime is named", _runtime),
+    ("PLAN-118", "secret files lie in /run/secrets, each place once", _secret_files),
+    ("PLAN-119", "a placeholder is for named hosts that the egress broker serves", _substitutes),
     ("PLAN-114", "the program starts in a plain folder", _workdir),
 )
 """Number, promise and check of every rule. Read-only root, no capabilities, no-new-privileges, private namespaces

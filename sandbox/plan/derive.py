@@ -10,6 +10,7 @@ gives more; what is misspelt is never granted.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox.plan import baseline, demands, remote
@@ -17,6 +18,7 @@ from sandbox.plan.bounds import bounds
 from sandbox.plan.draft import Draft, Overrides
 from sandbox.plan.environment import environment
 from sandbox.plan.grants import mounts
+from sandbox.plan.handing import secret_files, substitutes
 from sandbox.plan.model import Mount, SandboxPlan
 from sandbox.plan.network import authorities, network
 
@@ -47,7 +49,7 @@ def derive(
     5. the host meets the driver's requirements;
     6. host folders are mountable, and denials can be masked;
     7. destinations are enforceable and within the ceiling;
-    8. the environment is complete;
+    8. the environment is complete, and every secret has a way to the server;
     9. all refusals are raised together;
     10. the finished plan satisfies the baseline.
 
@@ -76,8 +78,10 @@ def derive(
     destinations = network(draft)  # 7
     found = _trusted(draft, found, destinations)
     env = environment(draft)  # 8
+    handed = (secret_files(draft), substitutes(draft, destinations))
     draft.finish()  # 9
     plan = _assemble(draft, image, runtime, profile, limits, tmpfs, (found, masks), destinations, env)
+    plan = replace(plan, secret_files=handed[0], substitutes=handed[1], reasons=tuple(draft.reasons))
     baseline.check(plan)  # 10
     return plan
 

@@ -33,6 +33,9 @@ FIXED: Final = {"HOME": TMP, "TMPDIR": TMP}
 CA_VARIABLES: Final = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
 """How OpenSSL, Node.js and Python's requests find it."""
 
+MORE_CA_VARIABLES: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "PIP_CERT", "DENO_CERT")
+"""How further programs find it, where the egress broker ends TLS to put a secret in."""
+
 MAX_VALUE_BYTES: Final = 32 * 1024
 """One variable; the kernel's own bound of one string is 128 KiB (MAX_ARG_STRLEN)."""
 
@@ -68,12 +71,23 @@ def environment(draft: Draft) -> tuple[EnvEntry, ...]:
         _put(draft, driver, entry, field)
         found[entry.name] = entry
     # 5. the CA bundle
-    if draft.spec.sandbox.trust_host_ca and draft.ceiling.host_ca:
+    if _substituted(draft):
+        for name in (*CA_VARIABLES, *MORE_CA_VARIABLES):
+            found[name] = EnvEntry(name, CA_TARGET)
+            draft.because(f"env.{name}", CA_TARGET, "the authority of this sandbox, beside the host's", "SECRETS.md")
+    elif draft.spec.sandbox.trust_host_ca and draft.ceiling.host_ca:
         for name in CA_VARIABLES:
             found.setdefault(name, EnvEntry(name, CA_TARGET))
             draft.because(f"env.{name}", CA_TARGET, "the host's CA bundle", draft.at("sandbox.trust_host_ca"))
     _search_path(draft, found["PATH"])
     return tuple(found[name] for name in sorted(found))
+
+
+def _substituted(draft: Draft) -> bool:
+    """Return whether the server sees a placeholder of some secret."""
+    return any(
+        exposure.get("kind") == "egress-substitute" for secret in draft.spec.secrets for exposure in secret.exposures
+    )
 
 
 def _image_entries(draft: Draft) -> Iterator[EnvEntry]:

@@ -190,7 +190,7 @@ class SecretFile:
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    """A secret of which the server sees a placeholder; the egress broker puts the value into requests to these hosts."""
+    """A secret of which the server sees a placeholder; the broker puts the value into requests to these hosts."""
 
     secret: str
     hosts: tuple[str, ...]
@@ -267,6 +267,11 @@ class SandboxPlan:
     substitutes: tuple[Substitute, ...] = ()
     unsafe: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return the slugs of every secret that is handed over in any way."""
+        named = [entry.secret for entry in (*self.env, *self.headers, *self.secret_files, *self.substitutes)]  # type: ignore[attr-defined]
+        return tuple(dict.fromkeys(slug for slug in named if slug))
 
     def to_json(self) -> dict[str, Any]:
         """Return the stable JSON form (schema: ``docs/schemas/plan.schema.json``), reasons included.

@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -35,6 +35,9 @@ from sandbox.launch.interface import LABEL_OWNER, LABEL_ROLE, LABEL_RUN
 from sandbox.limits import GIB
 from sandbox.plan.model import SandboxPlan
 from sandbox.policy.hosts import parse_rule
+
+if TYPE_CHECKING:
+    from sandbox.launch.egress.substitution import Substitution
 
 IMAGE: Final = "mcp-sandbox/egress"
 """What the image of both containers is called."""
@@ -99,7 +102,13 @@ class EgressAttachment:
     env: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
-        self, provider: EgressProvider, holder: _Holder, plan: SandboxPlan, scope: Scope, learning: bool
+        self,
+        provider: EgressProvider,
+        holder: _Holder,
+        plan: SandboxPlan,
+        scope: Scope,
+        learning: bool,
+        substitution: Substitution | None = None,
     ) -> None:
         self.network_mode = f"container:{holder.container}"
         self.sandbox = holder.token
@@ -111,6 +120,7 @@ class EgressAttachment:
         self._provider = provider
         self._plan = plan
         self._learning = learning
+        self._substitution = substitution
         self.carried = (0, 0)
         self._calls: dict[str, int] = {}
         self._ended: dict[str, float] = {}
@@ -164,7 +174,7 @@ class EgressAttachment:
             "names": self.names,
             "generation": generation,
             "quotas": self._provider.quotas.message(),
-        }
+        } | ({"substitutes": self._substitution.message()} if self._substitution else {})
 
     def give_up(self, error: PlatformError) -> None:
         """Say that the way out is gone for good."""
@@ -252,7 +262,9 @@ class EgressProvider:
         """
         return (await asyncio.shield(self._broker_task())).container
 
-    async def attach(self, plan: SandboxPlan, scope: Scope, run_id: str) -> EgressAttachment:
+    async def attach(
+        self, plan: SandboxPlan, scope: Scope, run_id: str, substitution: Substitution | None = None
+    ) -> EgressAttachment:
         """Return an attachment whose policy is in force.
 
         Steps:
@@ -276,7 +288,7 @@ class EgressProvider:
         broker = await asyncio.shield(self._broker_task())
         holder = await taken
         # 3
-        attachment = EgressAttachment(self, holder, plan, scope, self._learning)
+        attachment = EgressAttachment(self, holder, plan, scope, self._learning, substitution)
         self._attached[attachment.sandbox] = attachment
         try:
             answer = await broker.channel.ask("attach", **attachment.command(self._generation))

@@ -34,6 +34,7 @@ class Namespace:
     answers: list[list[str]] = field(default_factory=lambda: [["198.51.100.7"]])
     allowed: tuple[Network, ...] = networks(("198.51.100.0/24",))
     learning: bool = False
+    substitutes: None = None
     recorded: bool = True
     left: int = 10_000_000
     events: list[dict[str, Any]] = field(default_factory=list)

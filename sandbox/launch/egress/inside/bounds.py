@@ -14,6 +14,9 @@ MAX_HELLO: Final = 32 * KIB
 MAX_HEAD: Final = 64 * KIB
 """An HTTP request head; what common servers accept is 8 to 32 KiB."""
 
+MAX_BODY: Final = MIB
+"""A request body that a secret is put into, kept whole until it has been; longer ones go on unchanged."""
+
 MAX_DNS_MESSAGE: Final = 4 * KIB
 """A question with EDNS options; a question alone is at most 300."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandbox.launch.egress.inside import hello
 from sandbox.launch.egress.inside.bounds import HELLO_TIMEOUT, MAX_HELLO
-from sandbox.launch.egress.inside.reasons import BYTES, SECOND_HELLO, Denied
+from sandbox.launch.egress.inside.reasons import BYTES, PLACEHOLDER, SECOND_HELLO, Denied
 from sandbox.launch.egress.inside.relay import Pump
 from sandbox.launch.egress.inside.requests import Gate, looks_like_http, switched
 
@@ -90,7 +90,7 @@ async def watched(flow: Flow) -> None:
         await _send(flow, server, first, up=True)
         await relay.both(b"", down=False)
     elif first and looks_like_http(first):
-        gate = Gate(flow.name, flow.port)
+        gate = flow.gate()
         await _send(flow, server, gate.feed(first), up=True)
         await _requests(flow, gate, relay, server)
     else:
@@ -128,7 +128,7 @@ class Relay:
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._open = 2
         flow.pumps = [
-            Pump(flow.client, self._server, self._end, self._spend),
+            Pump(flow.client, self._server, self._end, self._spend, flow.guard()),
             Pump(self._server, flow.client, self._end, self._spend),
         ]
 
@@ -144,6 +144,9 @@ class Relay:
             down: whether the server's direction still has to be begun.
         """
         self._flow.up += len(first)
+        guard = self._flow.guard()
+        if guard is not None and not guard(first):
+            raise Denied(PLACEHOLDER)
         if down:
             self.down()
         self._flow.pumps[0].start(first)

@@ -30,8 +30,17 @@ from sandbox.launch.egress.inside import carry, hello, reasons
 from sandbox.launch.egress.inside.bounds import DIAL_EACH, DIAL_TIMEOUT, HELLO_TIMEOUT
 from sandbox.launch.egress.inside.reasons import Denied
 from sandbox.launch.egress.inside.relay import Pump
+from sandbox.launch.egress.inside.replacing import LENGTH, Substitutes
 from sandbox.launch.egress.inside.requests import Gate
-from sandbox.policy.destinations import EgressRule, Network, address_refusal, canonical_address, is_literal, match
+from sandbox.policy.destinations import (
+    HTTPS_PORT,
+    EgressRule,
+    Network,
+    address_refusal,
+    canonical_address,
+    is_literal,
+    match,
+)
 
 READ: Final = 64 * 1024
 """Bytes of one read before the relay begins."""
@@ -49,6 +58,7 @@ class Host(Protocol):
     rules: tuple[EgressRule, ...]
     allowed: tuple[Network, ...]
     learning: bool
+    substitutes: Substitutes | None
 
     def name_of(self, address: str) -> str | None:
         """Return the name whose synthetic address this is."""
@@ -150,15 +160,50 @@ class Flow:
         if rule.mode == "tls":
             first = await self._tls()
             await self._dial()
-            await carry.tls(self, first)
+            await (self._terminate(first) if self._substituted() else carry.tls(self, first))
         elif rule.mode == "http":
-            gate = Gate(self.name, self.port)
+            gate = self.gate()
             first = await self._head(gate)
             await self._dial()
             await carry.http(self, gate, first)
         else:
             await self._dial()
             await (carry.raw(self) if rule.mode == "tcp" else carry.watched(self))
+
+    def _substituted(self) -> bool:
+        """Return whether secrets are put into requests on this connection."""
+        found = self.host.substitutes
+        return found is not None and self.name in found.values and self.port == HTTPS_PORT
+
+    async def _terminate(self, first: bytes) -> None:
+        from sandbox.launch.egress.inside import terminate  # noqa: PLC0415 - most brokers need no TLS of their own
+
+        await terminate.carry(self, first)
+
+    def guard(self) -> Callable[[bytes], bool] | None:
+        """Return what looks for placeholders in the client's bytes and ends the connection at one, if there are any.
+
+        TLS is not looked into: a placeholder is worth nothing to whoever gets it.
+        """
+        found = self.host.substitutes
+        if found is None or self.mode == "tls":
+            return None
+        known, tail = found, b""
+
+        def look(data: bytes) -> bool:
+            nonlocal tail
+            seen = tail + data
+            tail = seen[-LENGTH + 1 :]
+            if known.on_its_way(seen):
+                self.abort(reasons.PLACEHOLDER)
+                return False
+            return True
+
+        return look
+
+    def gate(self) -> Gate:
+        """Return what holds this connection's requests to its name, and keeps placeholders out of them."""
+        return Gate(self.name, self.port, self.guard())
 
     async def _tls(self) -> bytes:
         """Return the ClientHello's bytes when its server name is the name (RFC 6066 §3: no name for an address)."""

@@ -23,6 +23,7 @@ from sandbox.launch.egress.inside.bounds import (
 from sandbox.launch.egress.inside.flow import Flow
 from sandbox.launch.egress.inside.names import NameTable
 from sandbox.launch.egress.inside.reasons import Denied
+from sandbox.launch.egress.inside.replacing import Substitutes
 from sandbox.launch.egress.inside.resolver import Resolver
 from sandbox.launch.egress.inside.server import NameServer
 from sandbox.launch.egress.inside.tally import QUESTIONS, Tally
@@ -62,6 +63,7 @@ class Policy:
         rate: new connections in a second, averaged; ``burst`` at once.
         idle: seconds without a byte.
         bytes: both directions together, for the life of the namespace.
+        substitutes: secrets that are put into requests.
     """
 
     rules: tuple[EgressRule, ...]
@@ -74,6 +76,7 @@ class Policy:
     burst: int
     idle: float
     bytes: int
+    substitutes: Substitutes | None = None
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> Policy:
@@ -90,6 +93,7 @@ class Policy:
             burst=int(quotas["burst"]),
             idle=float(quotas["idle"]),
             bytes=int(quotas["bytes"]),
+            substitutes=Substitutes.of(message.get("substitutes")),
         )
 
     def listeners(self, table: NameTable) -> list[tuple[str, int]]:
@@ -138,6 +142,7 @@ class Guest:
         self.rules = policy.rules
         self.allowed = networks(policy.allowed)
         self.learning = policy.learning
+        self.substitutes = policy.substitutes
         self.table = NameTable(policy.rules, policy.names, policy.generation, everything=policy.learning)
         self.flows: dict[int, Flow] = {}
         self._loop = asyncio.get_running_loop()

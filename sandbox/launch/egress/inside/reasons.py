@@ -32,6 +32,7 @@ LEARNING: Final = "EGR-125"
 PLACEHOLDER: Final = "EGR-126"
 CERTIFICATE: Final = "EGR-127"
 DETACHED: Final = "EGR-128"
+REFLECTED: Final = "EGR-129"
 
 TEXT: Final = {
     NAME: "the name is not in network.egress",
@@ -62,6 +63,7 @@ TEXT: Final = {
     PLACEHOLDER: "a placeholder on its way to a host it is not intended for",
     CERTIFICATE: "the server's certificate is not valid for the name",
     DETACHED: "the sandbox ended",
+    REFLECTED: "the server sent a secret back",
 }
 
 

@@ -26,19 +26,25 @@ class Pump:
         sink: non-blocking socket that is written.
         ended: called once: the source has finished and everything is written (``""``), or why it broke.
         spend: told the size of each read; false ends the connection.
+        look: shown what was read; false ends the connection before anything of it is written.
 
     Attributes:
         count: bytes read.
     """
 
-    __slots__ = ("_ended", "_loop", "_rest", "_sink", "_source", "_spend", "_state", "count")
+    __slots__ = ("_ended", "_look", "_loop", "_rest", "_sink", "_source", "_spend", "_state", "count")
 
     def __init__(
-        self, source: socket.socket, sink: socket.socket, ended: Callable[[str], None], spend: Callable[[int], bool]
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        ended: Callable[[str], None],
+        spend: Callable[[int], bool],
+        look: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._source, self._sink = source, sink
-        self._ended, self._spend = ended, spend
+        self._ended, self._spend, self._look = ended, spend, look
         self._rest: memoryview | None = None
         self._state = ""
         self.count = 0
@@ -77,7 +83,7 @@ class Pump:
                 self._finish()
                 return
             self.count += size
-            if not self._spend(size):
+            if not self._spend(size) or (self._look is not None and not self._look(bytes(_VIEW[:size]))):
                 return
             if not self._write(_VIEW[:size]) or size < CHUNK:
                 return

@@ -11,13 +11,13 @@ Not checked: what the server answers. After a WebSocket upgrade that the server 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import h11
 
 from sandbox.launch.egress.inside.bounds import MAX_HEAD
-from sandbox.launch.egress.inside.reasons import HOST, HTTP, TUNNEL, Denied
+from sandbox.launch.egress.inside.reasons import HOST, HTTP, PLACEHOLDER, TUNNEL, Denied
 
 METHODS: Final = (
     b"GET ",
@@ -40,14 +40,16 @@ class Gate:
     Args:
         name: the name that was looked up, canonical.
         port: the port that was dialled.
+        guard: shown everything that comes; false ends the connection.
 
     Attributes:
         upgrading: a WebSocket upgrade was asked for; until the server has answered, nothing more is read.
     """
 
-    def __init__(self, name: str, port: int) -> None:
+    def __init__(self, name: str, port: int, guard: Callable[[bytes], bool] | None = None) -> None:
         host = (f"[{name}]" if ":" in name else name).encode()
         self._hosts = {host, b"%s:%d" % (host, port)}
+        self._guard = guard
         self._reader = _reader()
         self._requests = 0
         self._chunked = False
@@ -59,6 +61,11 @@ class Gate:
         Raises:
             Denied: ``EGR-110``, ``EGR-111`` or ``EGR-112``.
         """
+        if self._guard is not None and not self._guard(data):
+            raise Denied(PLACEHOLDER)
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> bytes:
         out = bytearray()
         try:
             self._reader.receive_data(data)
@@ -102,7 +109,7 @@ class Gate:
         """Start reading the next request with what is left over."""
         left = self._reader.trailing_data[0]
         self._reader = _reader()
-        return self.feed(left) if left else b""
+        return self._feed(left) if left else b""
 
     def _head(self, request: h11.Request) -> bytes:
         """Check one request head and write it anew.
