@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from sandbox.events import Recorder
     from sandbox.plan.model import SandboxPlan
     from sandbox.spec.model import DriverSpec
+    from sandbox.vet.findings import Finding
     from sandbox.vet.model import ServerSurface
-    from sandbox.vet.report import VetReport
+    from sandbox.vet.report import PinState, VetReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,22 +131,41 @@ def _unsafe(arguments: argparse.Namespace) -> bool:
 
 def judged(spec: DriverSpec, surface: ServerSurface, *, unsafe: bool = False, source: Any = "server") -> VetReport:
     """Return the report about a driver and what its server offers; a binding that fails is a finding, not an error."""
-    from sandbox.vet import pins
     from sandbox.vet.bind import bind
     from sandbox.vet.findings import Finding
     from sandbox.vet.judgement import Judgement, judge
     from sandbox.vet.model import Fitting
     from sandbox.vet.report import VetReport
 
-    approved = pins.read(spec.folder)
-    known = approved.under(surface.client_capabilities) if approved else None
-    state: Any = "absent" if known is None else "differ"
-    if known is not None and pins.digest_of(known) == pins.digest_of(surface):
-        state = "match"
+    state, held = _standing(spec, surface)
     refused: tuple[Finding, ...] = ()
     try:
         judgement = judge(bind(spec, surface), Fitting(unsafe_admit_undecided=unsafe))
     except VetRefused as refusal:
         judgement = Judgement(())
         refused = (Finding(refusal.id, "block", "", f"{spec.file}:1", refusal.message, refusal.mend),)
-    return VetReport(spec, surface, judgement, state, refused, source)
+    return VetReport(spec, surface, judgement, state, refused, held, source)
+
+
+def _standing(spec: DriverSpec, surface: ServerSurface) -> tuple[PinState, tuple[Finding, ...]]:
+    """Return how the server stands against what was approved of it, and what is out of service for that."""
+    from sandbox.vet import pins
+    from sandbox.vet.findings import Finding
+    from sandbox.vet.pinning import declared, stand
+
+    approved = pins.read(spec.folder)
+    known = approved.under(surface.client_capabilities) if approved else None
+    if known is None:
+        return "absent", ()
+    known = declared(known, spec)
+    if pins.digest_of(known) == pins.digest_of(declared(surface, spec)):
+        return "match", ()
+    standing = stand(spec, known, surface)
+    mend = "look at `mcp-sandbox pins diff`, then run `mcp-sandbox pins approve`, or stay with the approved version"
+    places = {binding.tool_name: str(binding.origin) for binding in spec.bindings}
+    held = tuple(
+        Finding("VET-153", "block", name, places.get(name, spec.file), f"`{name}` is out of service: {why}", mend)
+        for name, why in standing.held.items()
+    )
+    waits = held or any(change.waits for change in standing.changes)
+    return ("differ" if waits else "narrowed"), held

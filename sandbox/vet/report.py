@@ -17,15 +17,16 @@ from sandbox.vet.model import ServerSurface
 
 VERSION: Final = 1
 
-PinState = Literal["match", "absent", "differ"]
-"""How what the server offers relates to what was approved in ``driver.lock``."""
+PinState = Literal["match", "absent", "narrowed", "differ"]
+"""How what the server offers relates to what was approved in ``driver.lock``; ``narrowed``: nothing of it waits."""
 
 Outcome = Literal["fits", "misfit", "undecided", "hazard"]
 
 _PINS: Final = {
     "match": "what the server offers is what was approved",
     "absent": "nothing was approved yet; review it and run `mcp-sandbox pins approve`",
-    "differ": "the server offers something else than was approved; see `mcp-sandbox pins diff`",
+    "narrowed": "the server differs from what was approved, and nothing of it waits for approval",
+    "differ": "what has changed since it was approved is out of service; see `mcp-sandbox pins diff`",
 }
 
 
@@ -36,6 +37,7 @@ class VetReport:
     Attributes:
         surface: what the server offered, ``None`` when vetting did not come so far.
         refused: why the driver could not be bound to the server at all.
+        held: what is out of service because it has changed since it was approved.
         source: ``server``: it was run, without a network; ``pins``: what was approved of it was read.
     """
 
@@ -44,17 +46,18 @@ class VetReport:
     judgement: Judgement
     pins: PinState
     refused: tuple[Finding, ...] = ()
+    held: tuple[Finding, ...] = ()
     source: Literal["server", "pins"] = "server"
 
     @property
     def ok(self) -> bool:
-        """Whether the driver would be admitted."""
-        return not self.refused and not self.judgement.blocking
+        """Whether the driver would be admitted with every tool that it binds."""
+        return not self.refused and not self.held and not self.judgement.blocking
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return everything that was noticed."""
-        return (*self.refused, *self.judgement.findings)
+        return (*self.refused, *self.held, *self.judgement.findings)
 
     @property
     def hidden(self) -> list[str]:
@@ -90,7 +93,7 @@ class VetReport:
         for tool in self.judgement.tools:
             yield f"  {_title(tool):<{width}}  {_said(tool)}"
             yield from (f"      {finding}" for finding in tool.findings if finding.id != "VET-107")
-        yield from (f"  {finding}" for finding in (*self.refused, *self.judgement.others))
+        yield from (f"  {finding}" for finding in (*self.refused, *self.held, *self.judgement.others))
         if self.hidden:
             yield f"not bound, so invisible and not callable: {', '.join(self.hidden)}"
         yield f"pins: {self.pins} — {_PINS[self.pins]}"

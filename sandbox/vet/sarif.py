@@ -34,6 +34,7 @@ TITLES: Final[Mapping[str, str]] = {
     "VET-105": "contract accepts nothing",
     "VET-106": "fit is not decided",
     "VET-107": "server announces no output schema",
+    "VET-153": "changed since it was approved",
     **{hazard.id: hazard.title for hazard in HAZARDS},
 }
 """Rule id → name; ids that are not here are shown by their id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +15,7 @@ from sandbox.cli.vet import judged
 from sandbox.errors import Problem, ServerFault, SpecError
 from sandbox.resources import shipped
 from sandbox.spec.model import DriverSpec, Origin
-from sandbox.vet import sarif
+from sandbox.vet import pins, sarif
 from sandbox.vet.model import ServerSurface
 from sandbox.vet.report import VetReport
 from tests.unit.serve.builders import contract_of, spec_of, surface_of
@@ -222,3 +223,21 @@ def test_fingerprints_tell_findings_apart_and_stay_when_lines_move() -> None:
 
     assert prints(MISFITS) == prints(again)
     assert len(set(prints(MISFITS) + prints(HIDES))) == len({*MISFITS.findings, *HIDES.findings})
+
+
+def test_what_changed_since_it_was_approved_is_not_ok(tmp_path: Path) -> None:
+    """An approved tool that reads differently is told as out of service; one that only takes more text is not."""
+    plain = {"name": "server_tool", "description": "Reads.", "inputSchema": {"type": "object"}}
+    spec = spec_of(contract_of(inputs=INPUTS)).model_copy(update={"folder": str(tmp_path)})
+    approved = surface_of(spec, server_tool=plain)
+    pins.write(str(tmp_path), pins.pins_of(approved))
+    noted = replace(approved, server_info={**approved.server_info, "version": "2"})
+    changed = surface_of(spec, server_tool={**plain, "description": "Reads, and sends."})
+
+    same, other, held = (judged(spec, surface) for surface in (approved, noted, changed))
+
+    assert ("match", True) == (same.pins, same.ok)
+    assert ("narrowed", True) == (other.pins, other.ok)
+    assert ("differ", False) == (held.pins, held.ok)
+    assert ["VET-153"] == [finding.id for finding in held.findings if finding.severity == "block"]
+    assert "DRIVER.md:12" == held.held[0].place
