@@ -159,6 +159,8 @@ def _lock_of(value: Mapping[str, Any]) -> Lock:
 def diff_locks(old: Lock | None, new: Lock) -> tuple[str, ...]:
     """Return one line for each difference that a reviewer wants to know, empty when there is none."""
     lines = [] if old is None or old.base == new.base else [f"base image: {old.base} → {new.base}"]
+    if old is not None and dict(old.asked) != dict(new.asked):
+        lines.append(f"asked for: {_shown(old.asked)} → {_shown(new.asked)}")
     for method in METHODS:
         before, after = (_packages(lock.pins.get(method, {}) if lock else {}) for lock in (old, new))
         lines += [
@@ -166,7 +168,18 @@ def diff_locks(old: Lock | None, new: Lock) -> tuple[str, ...]:
         ]
     if old is not None and old.argv != new.argv:
         lines.append(f"program: {' '.join(old.argv)} → {' '.join(new.argv)}")
-    return tuple(line for line in lines if line)
+    found = tuple(line for line in lines if line)
+    if not found and old is not None:  # the same packages gave another layer: a build tool or an image is another one
+        places = [place for place, layers in new.layers.items() if place in old.layers and old.layers[place] != layers]
+        return tuple(f"layers of {place}: other contents from the same packages" for place in sorted(places))
+    return found
+
+
+def _shown(asked: Mapping[str, Any]) -> str:
+    """Return a wish for people."""
+    return " ".join(
+        str(part) for part in (asked.get("method", ""), asked.get("wanted", ""), *asked.get("packages", ()))
+    )
 
 
 def _packages(section: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

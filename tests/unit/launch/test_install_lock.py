@@ -110,6 +110,16 @@ def test_differences_are_told_in_a_line_each() -> None:
     ) == diff_locks(lock(), changed)
 
 
+def test_no_lock_changes_in_silence() -> None:
+    """Another wish for the same packages, and the same packages with other bytes, are told too."""
+    wish = lock(asked={"method": "npm", "wanted": "a@2"})
+    layers = {"linux/amd64": (LockedLayer("sha256:" + "2" * 64, 10, "npm"),)}
+
+    assert diff_locks(lock(), wish) == ("asked for: npm a@1 → npm a@2",)
+    assert diff_locks(lock(), lock(layers=layers)) == ("layers of linux/amd64: other contents from the same packages",)
+    assert diff_locks(lock(layers={}), lock()) == ()
+
+
 def test_first_lock_lists_everything() -> None:
     """A reviewer of a first lock sees every package as new."""
     assert ("npm node_modules/a: (none) → 1.0.0",) == diff_locks(None, lock())
