@@ -1,0 +1,211 @@
+"""Streamable HTTP in both eras: sessions, answers as JSON or events, resumption, cancellation, open streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from mcp import Client
+
+from tests.gateway_lab import EVENTS, SECRET, V25, Server, call, events, lab, modern, request
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])
+@pytest.mark.parametrize("path", ["/mcp/open", "/mcp"])
+async def test_the_sdk_client_of_either_era_lists_and_calls(mode: str, path: str) -> None:
+    """The Python SDK's client uses a handshake server through the gateway, whatever it speaks itself."""
+    name = "open__tool" if path == "/mcp" else "tool"
+    async with lab() as stage, Client(stage.url + path, mode=mode) as client:  # type: ignore[arg-type]
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        said = await client.call_tool(name, {"a": 1})
+
+    assert [name] == listed
+    assert 1 == json.loads(said.content[0].text)["a"]  # type: ignore[union-attr]
+
+
+async def test_a_quick_answer_is_plain_json_and_a_slow_one_an_event_stream() -> None:
+    """What takes long becomes a stream, so that nothing in between takes it for dead."""
+    async with lab() as stage:
+        headers = await stage.session()
+        quick = await stage.post("/mcp/open", call(2), **headers)
+        slow = await stage.post("/mcp/open", call(3, slow=True), **headers)
+
+    assert "application/json" == quick.headers["content-type"]
+    assert "text/event-stream" == slow.headers["content-type"]
+    assert [3] == [message["id"] for _, message in events(slow)]
+
+
+async def test_progress_comes_on_the_response_of_its_request() -> None:
+    """Of two requests at once each hears its own progress, in order, before its answer."""
+    async with lab() as stage:
+        headers = await stage.session()
+
+        async def one(number: int) -> list[object]:
+            body = call(number, steps=3, slow=True)
+            body["params"]["_meta"] = {"progressToken": f"t{number}"}
+            return [
+                message.get("id") or message["params"]["progressToken"]
+                for _, message in events(await stage.post("/mcp/open", body, **headers))
+            ]
+
+        heard = await asyncio.gather(one(5), one(6))
+
+    assert [["t5", "t5", "t5", 5], ["t6", "t6", "t6", 6]] == heard
+
+
+async def test_a_broken_stream_is_resumed_where_it_broke() -> None:
+    """A client that lost its connection gets the rest, and nothing twice (2025-11-25, resumability)."""
+    async with lab() as stage:
+        headers = await stage.session()
+        body = call(7, steps=2, slow=True)
+        body["params"]["_meta"] = {"progressToken": "t"}
+        sent = {**EVENTS, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        last = ""
+        async with stage.client.stream("POST", stage.url + "/mcp/open", json=body, headers=sent) as response:
+            async for line in response.aiter_lines():
+                last = line[4:] if line.startswith("id: ") else last
+                if '"progress":1' in line:
+                    break
+        again = await stage.client.get(stage.url + "/mcp/open", headers={**sent, "last-event-id": last})
+
+        numbers = [message.get("id") or message["params"]["progress"] for _, message in events(again)]
+        assert [2, 7] == numbers
+        assert 1 == len(stage.server.calls)
+
+
+async def test_a_stream_begins_with_an_id_for_clients_that_know_it_and_only_for_them() -> None:
+    """Clients before 2025-11-25 would read an event without data as a broken message."""
+    async with lab() as stage:
+        new, old = await stage.session(), await stage.initialize(version="2025-06-18")
+        first = await stage.post("/mcp/open", call(2, slow=True), **new)
+        second = await stage.post("/mcp/open", call(2, slow=True), mcp_session_id=old.headers["mcp-session-id"])
+
+    assert "data: \n" in first.text
+    assert "data: \n" not in second.text
+
+
+async def test_a_deleted_session_is_gone() -> None:
+    """DELETE ends it; requests with its id are told 404, so that clients open another."""
+    async with lab() as stage:
+        headers = await stage.session()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        deleted = await stage.client.delete(stage.url + "/mcp/open", headers=sent)
+        after = await stage.post("/mcp/open", call(), **headers)
+
+    assert (200, 404) == (deleted.status_code, after.status_code)
+
+
+async def test_a_session_ends_with_its_server_and_the_next_one_works() -> None:
+    """The call in flight is answered with an error, the session is 404 after that, and a new one has a new process."""
+    async with lab() as stage:
+        headers = await stage.session()
+        died = await stage.post("/mcp/open", call(2, die=True), **headers)
+        await asyncio.sleep(0.5)
+        gone = await stage.post("/mcp/open", call(3), **headers)
+        fresh = await stage.post("/mcp/open", call(4), **(await stage.session()))
+
+        assert "error" in died.json()
+        assert 404 == gone.status_code
+        assert 2 == json.loads(fresh.json()["result"]["content"][0]["text"])["process"]
+
+
+async def test_an_unused_session_ends_and_lets_go_of_its_server() -> None:
+    """Nobody's session keeps a server for ever."""
+    async with lab(session_idle=0.1) as stage:
+        headers = await stage.session()
+        async with asyncio.timeout(10):
+            while len(stage.app.sessions):  # noqa: ASYNC110 - it has no event for it
+                await asyncio.sleep(0.05)
+        after = await stage.post("/mcp/open", call(), **headers)
+
+    assert 404 == after.status_code
+
+
+async def test_a_lost_stateless_client_cancels_and_a_lost_handshake_client_does_not() -> None:
+    """2026-07-28: closing the response cancels; 2025-11-25: it must not be taken for that."""
+    async with lab(Server(slow=1.0)) as stage:
+        headers = await stage.session()
+        body, fields = modern("tools/call", {"name": "tool", "arguments": {"slow": True}}, 9)
+        for number, sent, more in ((8, call(8, slow=True), headers), (9, body, fields)):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stage.post("/mcp/open", sent, **more), 0.5)
+            assert number
+        await asyncio.sleep(0.8)
+
+        assert [9] == stage.server.cancelled
+
+
+async def test_a_subscription_stays_open_and_ends_in_an_orderly_way() -> None:
+    """``subscriptions/listen`` is acknowledged at once and answered when the gateway ends."""
+    async with lab() as stage:
+        body, headers = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "listen")
+        listening = asyncio.create_task(stage.post("/mcp/open", body, **headers))
+        await asyncio.sleep(0.5)
+        assert not listening.done()
+        await stage.app.drain()
+        heard = [message.get("method") or message["id"] for _, message in events(await listening)]
+
+    assert ["notifications/subscriptions/acknowledged", "listen"] == heard
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"mcp_method": "tools/list"}, 400, -32020),
+        ({"mcp_method": ""}, 400, -32020),
+        ({"mcp_name": "other"}, 400, -32020),
+        ({"mcp_name": "=?base64?dG9vbA==?="}, 200, None),
+        ({"mcp_name": "=?base64?dG9vbA=?="}, 400, -32020),
+        ({"mcp_protocol_version": V25}, 400, -32020),
+    ],
+)
+async def test_header_fields_have_to_say_what_the_body_says(
+    change: dict[str, str], status: int, code: int | None
+) -> None:
+    """A proxy that decides by the fields and a server that reads the body must not see two requests."""
+    body, headers = modern("tools/call", {"name": "tool", "arguments": {}})
+    async with lab() as stage:
+        answer = await stage.post("/mcp/open", body, **{**headers, **change})
+
+    assert (status, code) == (answer.status_code, answer.json().get("error", {}).get("code"))
+
+
+async def test_an_unknown_method_is_404_and_starts_nothing() -> None:
+    """The stateless era says so with the status; no server is started for it."""
+    async with lab() as stage:
+        answers = [
+            await stage.post("/mcp/open", *[modern(m)[0]], **modern(m)[1]) for m in ("no/such", "initialize", "ping")
+        ]
+
+        assert [(404, -32601)] * 3 == [(one.status_code, one.json()["error"]["code"]) for one in answers]
+        assert 0 == stage.server.starts
+
+
+async def test_get_needs_a_session_and_other_methods_are_refused() -> None:
+    """405 says what is used."""
+    async with lab() as stage:
+        got = await stage.client.get(stage.url + "/mcp/open", headers={"accept": "text/event-stream"})
+        put = await stage.client.put(stage.url + "/mcp/open")
+
+    assert [(405, "POST"), (405, "GET, POST, DELETE")] == [
+        (one.status_code, one.headers["allow"]) for one in (got, put)
+    ]
+
+
+async def test_drain_answers_what_is_in_progress_and_refuses_what_comes() -> None:
+    """SIGTERM loses no answer."""
+    async with lab() as stage:
+        headers = await stage.session()
+        running = asyncio.create_task(stage.post("/mcp/open", call(2, slow=True), **headers))
+        await asyncio.sleep(0.1)
+        draining = asyncio.create_task(stage.app.drain())
+        await asyncio.sleep(0.05)
+        late = await stage.post("/mcp/open", request("ping", number=3), **headers)
+        await draining
+
+        assert SECRET in (await running).text
+        assert (503, "2") == (late.status_code, late.headers["retry-after"])
+        assert 0 == len(stage.app.sessions)
