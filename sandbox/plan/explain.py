@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.policy.ceiling_values import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from sandbox.plan.model import EnvEntry, Mount, SandboxPlan
 
@@ -21,6 +21,8 @@ _WIDTH = 10
 
 def lines(plan: SandboxPlan) -> tuple[str, ...]:
     """Return the few lines that say what the server will be able to do."""
+    if plan.server_kind == "remote":
+        return _remote(plan)
     kernel = f"runtime {plan.runtime}, system calls {plan.seccomp}"
     rows = [
         ("server", f"{plan.driver_id} {plan.driver_version} ({plan.server_kind}, {plan.transport})"),
@@ -31,9 +33,32 @@ def lines(plan: SandboxPlan) -> tuple[str, ...]:
         *(("network" if number == 0 else "", text) for number, text in enumerate(_network(plan))),
         ("limits", _limits(plan)),
         ("env", " ".join(_variable(entry) for entry in plan.env)),
+        *(("secret", f"{entry.secret}: put in for {', '.join(entry.hosts)}") for entry in plan.substitutes),
         *(("unsafe", name) for name in plan.unsafe),
         ("digest", plan.digest()),
     ]
+    return _rows(rows)
+
+
+def _remote(plan: SandboxPlan) -> tuple[str, ...]:
+    """Return the lines of a server that runs elsewhere."""
+    rows = [
+        ("server", f"{plan.driver_id} {plan.driver_version} ({plan.server_kind}, {plan.transport})"),
+        ("at", f"{plan.remote_url}, dialled from here; nothing is started"),
+        *(("header", f"{entry.name}: {entry.value}{'<secret>' if entry.secret else ''}") for entry in plan.headers),
+        *(("network" if number == 0 else "", text) for number, text in enumerate(_network(plan))),
+        *(("trusts", path) for path in plan.authorities),
+        (
+            "limits",
+            f"life {show('lifetime', plan.limits.lifetime)}, call {show('call_timeout', plan.limits.call_timeout)}",
+        ),
+        *(("unsafe", name) for name in plan.unsafe),
+        ("digest", plan.digest()),
+    ]
+    return _rows(rows)
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(_printable(f"{label:<{_WIDTH}}{text}".rstrip()) for label, text in rows)
 
 
@@ -50,6 +75,8 @@ def _files(plan: SandboxPlan) -> Iterator[str]:
         for path in plan.masked_paths:
             if path.startswith(mount.target.rstrip("/") + "/"):
                 yield f"  {path} (masked)"
+    for file in plan.secret_files:
+        yield f"{file.target} (read, memory) is secret {file.secret}"
     for entry in plan.tmpfs:
         yield f"{entry.target} (memory, {show('tmp', entry.size_bytes)}, {entry.inodes} files, no programs)"
 

@@ -132,6 +132,13 @@ def _in_process(process: Path, value: bytes) -> list[str]:
     return found
 
 
+async def ended(box: Box) -> None:
+    """End a sandbox."""
+    await box.instance.stop(0)
+    if box.instance.stream is not None:
+        box.instance.stream.close()
+
+
 def recorded(box: Box) -> str:
     """Return every fact as text."""
     return repr([(fact.name, dict(fact.attrs)) for fact in box.recorder.facts])
@@ -148,7 +155,7 @@ async def test_the_value_arrives_and_is_nowhere_inside(lab: Lab, value: str, tmp
         places = await searched(box, backend, value)
         control = await searched(box, backend, token)
         facts = recorded(box)
-        await box.instance.stop(0)
+        await ended(box)
 
     assert 200 == status
     assert [value] == [request["headers"].get("x-key") for request in arrived]
@@ -168,7 +175,7 @@ async def test_control_a_variable_is_found(lab: Lab, value: str, tmp_path: Path)
     async with lab.backend() as (backend, _):
         box = await launched(lab, backend, tmp_path, value)
         places = await searched(box, backend, value)
-        await box.instance.stop(0)
+        await ended(box)
 
     assert {"environ", "inspect", "memory"} <= set(places)
 
@@ -184,7 +191,7 @@ async def test_a_file_is_found_where_it_should_be_and_nowhere_else(lab: Lab, val
         source = next(m["Source"] for m in described["Mounts"] if m["Destination"] == "/run/secrets/api-key")
         held = Path(source).read_text()
         kind = await box.value("[l.split()[2] for l in open('/proc/mounts') if l.split()[1] == '/run/secrets/api-key']")
-        await box.instance.stop(0)
+        await ended(box)
         left = Path(source).exists()
 
     assert read is True
@@ -218,7 +225,7 @@ async def test_where_a_placeholder_ends_a_connection(
         denial = await box.denied(reason)
         places = await searched(box, backend, value)
         arrived = repr(await lab.arrived())
-        await box.instance.stop(0)
+        await ended(box)
 
     assert error
     assert "deny" == denial["decision"]
@@ -236,7 +243,7 @@ async def test_other_hosts_keep_their_own_tls(lab: Lab, value: str, tmp_path: Pa
             "connect('{0}', 443), server_hostname='{0}'))"
         )
         other, own = [await box.value(show.format(name)) for name in ("allowed.test", HOST)]
-        await box.instance.stop(0)
+        await ended(box)
 
     import ssl
 
@@ -259,7 +266,7 @@ async def test_a_new_broker_goes_on_putting_values_in(lab: Lab, value: str, tmp_
                 break
             await asyncio.sleep(0.2)
         arrived = await lab.arrived("good", "request")
-        await box.instance.stop(0)
+        await ended(box)
 
     assert 200 == status
     assert value in {request["headers"].get("x-key") for request in arrived}
