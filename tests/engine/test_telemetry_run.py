@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from sandbox.resources import shipped
 from tests.engine.drivers import COMMAND, EXAMPLES, run_argv
 from tests.engine.test_egress_learn import driver, records
 from tests.otlp_receiver import Received, attributes, http_receiver
@@ -84,3 +86,20 @@ def test_the_call_that_opened_a_connection_is_one_question(tmp_path: Path) -> No
         teardown["attrs"]["usage"]
     )
     assert 0 < teardown["attrs"]["usage"]["memory_peak_bytes"]
+
+
+def test_every_record_of_a_real_run_has_the_published_form(tmp_path: Path) -> None:
+    """Names, phases and attributes of a run with a network, a denial and a call are those that are documented."""
+    file = driver(tmp_path / "d", '["allowed.test:5432"]')
+    sent = json.dumps({"host": "allowed.test", "port": 6379})
+    ours("call", file, "reach", "--args", sent, "--audit-dir", tmp_path / "audit", "--keep", "reach.host")
+    form = jsonschema.Draft202012Validator(json.loads(shipped("schemas", "event.schema.json").read_bytes()))
+    events = jsonschema.Draft202012Validator(json.loads(shipped("schemas", "events.schema.json").read_bytes()))
+    kept = records(tmp_path)
+
+    assert {"spec.load", "launch.create", "egress.connect", "call.forward", "teardown"} <= {one["name"] for one in kept}
+    assert [] == [
+        (one["name"], error.message) for one in kept for check in (form, events) for error in check.iter_errors(one)
+    ]
+    (intent,) = [one for one in kept if one["name"] == "call.forward" and one["phase"] == "intent"]
+    assert {"host"} == set(intent["attrs"]["values"])

@@ -17,6 +17,7 @@ from sandbox.audit.recorder import open_recorder
 from sandbox.audit.seal import seal_abandoned
 from sandbox.events import Scope, Trace
 from sandbox.resources import shipped
+from tests import event_schema
 from tests.ledgers import fact, ledger, signer, written
 from tests.shared import ROOT
 
@@ -78,6 +79,37 @@ def test_every_recorded_name_is_documented_with_its_phases() -> None:
 def test_every_documented_name_is_recorded() -> None:
     """The tables name nothing that no code records."""
     assert set(documented()) <= set(recorded())
+
+
+def test_every_spelt_out_attribute_is_documented() -> None:
+    """Each keyword of a recorded fact stands in the row of its event."""
+    known, missing = event_schema.documented(), set()
+    for path in sorted((ROOT / "sandbox").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(func=ast.Attribute(attr=phase), args=[ast.Constant(value=str(name)), *_]) if (
+                    phase in PHASES and name in known
+                ):
+                    given = {keyword.arg for keyword in node.keywords if keyword.arg}
+                    missing |= {f"{name}: {one}" for one in given - set(known[name][1])}
+
+    assert set() == missing, event_schema.MEND
+
+
+def test_published_schema_of_events_is_that_of_the_page() -> None:
+    """docs/schemas/events.schema.json says what the tables say, and is a schema."""
+    assert event_schema.text() == event_schema.PLACE.read_text("utf-8"), event_schema.MEND
+    jsonschema.Draft202012Validator.check_schema(event_schema.schema())
+
+
+def test_schema_of_events_tells_them_apart() -> None:
+    """A documented event is valid; another name, phase or attribute is not."""
+    strict = jsonschema.Draft202012Validator(event_schema.schema())
+    good = {"name": "launch.expired", "phase": "fact", "attrs": {"container": "c", "lifetime": 1}}
+
+    assert strict.is_valid(good)
+    for change in ({"name": "launch.other"}, {"phase": "intent"}, {"attrs": {"password": "x"}}):
+        assert not strict.is_valid({**good, **change})
 
 
 def test_scan_finds_what_it_looks_for() -> None:
