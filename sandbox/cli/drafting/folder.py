@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from sandbox.cli.drafting.source import Source
 from sandbox.spec.written import manifest
-from sandbox.vet.findings import Finding
+from sandbox.vet.containment import shown
+from sandbox.vet.findings import Finding, blocking
+from sandbox.vet.hazards import Subject, inspect
 from sandbox.vet.model import ServerSurface
 
 VERSION: Final = "1.0.0"
@@ -48,6 +50,16 @@ class Drafted:
         return f"tools/{self.id}/TOOL.md"
 
 
+def unreadable(surface: ServerSurface) -> dict[str, str]:
+    """Return tool → why nobody should write its definition into a file that people review."""
+    found: dict[str, str] = {}
+    for name, definition in surface.tools.items():
+        bad = blocking(inspect(Subject({**definition, "name": name})))
+        if bad or not name.isprintable():
+            found[name] = f"{bad[0].id} {bad[0].message}" if bad else "its name cannot be shown"
+    return found
+
+
 def drafted(surface: ServerSurface, left_out: Mapping[str, str]) -> list[Drafted]:
     """Return the tools that get a contract, each with an id of its own."""
     found: list[Drafted] = []
@@ -74,7 +86,7 @@ def contract(tool: Drafted, driver: str) -> str:
     claims = claims if isinstance(claims, Mapping) else {}
     reads = claims.get("readOnlyHint") is True
     title = tool.definition.get("title") or claims.get("title") or tool.name
-    described = " ".join(str(tool.definition.get("description") or title).split())
+    described = _line(tool.definition.get("description") or title)
     matter: dict[str, Any] = {
         "name": _line(title)[:MAX_NAME] or tool.id,
         "id": tool.id,
@@ -91,8 +103,8 @@ def contract(tool: Drafted, driver: str) -> str:
     }
     said = "The server says that it only reads." if reads else "The server does not say that it only reads."
     body = (
-        f"# {matter['name']}\n\nDrafted from what the server says of its tool `{tool.name}`: the description and the "
-        f"schemas are its own words, and a model reads them. {said} Check `mutates`, `approval` and `risk_level`, "
+        f"# {matter['name']}\n\nDrafted from what the server says of its tool {shown(tool.name)}: the description "
+        f"and the schemas are its own words, and a model reads them. {said} Check `mutates`, `approval` and `risk_level`, "
         "narrow `inputs` to what callers need, mark paths and URIs with `x-mcp-sandbox`, then remove the tag `draft`."
     )
     return manifest(matter, body)
@@ -100,7 +112,7 @@ def contract(tool: Drafted, driver: str) -> str:
 
 def inputs(schema: Any) -> dict[str, Any]:
     """Return the contract's inputs: the server's, closed where nothing else names members."""
-    given = {key: value for key, value in _mapping(schema).items() if key not in {"$schema", "$id", "id"}}
+    given = {key: value for key, value in _mapping(_worded(schema)).items() if key not in {"$schema", "$id", "id"}}
     closed = {"type": "object", "properties": {}, **given}
     if "additionalProperties" not in closed and not any(key in closed for key in _ELSEWHERE):
         closed["additionalProperties"] = False
@@ -112,7 +124,19 @@ def outputs(definition: Mapping[str, Any]) -> dict[str, Any]:
     promised = definition.get("outputSchema")
     if not isinstance(promised, Mapping):
         return {"type": "string"}
-    return {key: value for key, value in promised.items() if key not in {"$schema", "$id", "id"}}
+    return {key: value for key, value in _worded(promised).items() if key not in {"$schema", "$id", "id"}}
+
+
+def _worded(schema: Any) -> Any:
+    """Return a schema whose prose shows on one line; names and values stay as they are."""
+    if isinstance(schema, list):
+        return [_worded(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: _line(value) if key in {"description", "title"} and isinstance(value, str) else _worded(value)
+        for key, value in schema.items()
+    }
 
 
 # --- DRIVER.md --------------------------------------------------------------------------------------------------------

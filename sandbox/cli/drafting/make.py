@@ -166,7 +166,7 @@ def _draft(source: Source, name: str, work: Path, surface: ServerSurface) -> tup
     """Write contracts and leave out tools until the folder is valid and every contract proved."""
     from sandbox.cli.vet import judged
 
-    left_out: dict[str, str] = {}
+    left_out = folder.unreadable(surface)
     findings: tuple[Finding, ...] = ()
     for _ in range(ROUNDS):
         tools = folder.drafted(surface, left_out)

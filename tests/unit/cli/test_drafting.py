@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from sandbox.cli.drafting import folder
 from sandbox.cli.drafting.configs import Unusable, entries
+from sandbox.cli.drafting.make import _draft
 from sandbox.cli.drafting.source import Source, grants, parse
-from sandbox.spec.written import manifest
 from sandbox.cli.vet import judged
 from sandbox.errors import UsageError
 from sandbox.spec.check import check
 from sandbox.spec.frontmatter import parse as read_matter
 from sandbox.spec.load import load_driver
+from sandbox.spec.written import manifest
 from sandbox.vet.model import ServerSurface
 from tests.shared import shared_data
 
@@ -128,6 +129,58 @@ def test_names_that_differ_in_case_or_signs_get_ids_of_their_own() -> None:
 
     assert len(set(ids)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9.-]*[a-z0-9]", one) and len(one) <= 80 for one in ids)
+
+
+# --- hostile servers --------------------------------------------------------------------------------------------------
+HOSTILE_NAMES = [
+    "../../../escape",
+    "/etc/x",
+    "a\n---\nb",
+    "a: b",
+    "\u202eabc",
+    "..",
+    "CON",
+    "x" * 500,
+    "",
+    "`rm`",
+    "é",
+    "tools/x",
+]
+TEXTS = [
+    "---",
+    "a\n---\nkind: cli\n",
+    "\x1b[2J",
+    "\u202ea",
+    "👨‍👩‍👧 family",
+    "${secrets.X}",
+    "x" * 5000,
+    "!!python/object",
+    "&a *a",
+]
+
+
+@pytest.mark.claim("P-INIT-03")
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_a_server_says_stays_text_inside_the_folder(name: str, text: str, tmp_path: Path) -> None:
+    """Names and texts of a hostile server neither leave the folder nor become front matter; others are not hindered."""
+    honest = {"name": "honest", "description": "Reads.", "inputSchema": {"type": "object"}}
+    schema = {"type": "object", "properties": {"p": {"type": "string", "description": text}}, "title": text}
+    hostile = {"name": name, "title": text, "description": text, "inputSchema": schema}
+    surface = ServerSurface("handshake", "2025-11-25", {"name": text}, {"tools": {}}, text,
+                            tools={"honest": honest, name: hostile})  # fmt: skip
+    base = tmp_path / "a" / "new"
+    base.mkdir(parents=True)
+
+    made, spec = _draft(Source("npm", "example@1.0.0"), "example@1.0.0", base, surface)
+
+    assert "honest" in {binding.tool_name for binding in spec.bindings}
+    assert made.tools == len(spec.bindings) == 2 - len(made.left_out)
+    assert ["a"] == [path.name for path in tmp_path.iterdir()]
+    assert ["new"] == [path.name for path in (tmp_path / "a").iterdir()]
+    assert ("npm", (), ()) == (spec.server.kind, spec.egress, spec.secrets)
+    written = "".join(path.read_text() for path in base.rglob("*.md"))
+    assert written.replace("\n", "").isprintable()
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
