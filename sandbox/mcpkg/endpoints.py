@@ -39,19 +39,21 @@ def _origin(url: str, place: str, file: str, findings: Findings) -> str:
         reason, parts, port = str(error), urlsplit(""), None
     if not reason and (parts.scheme not in _PORTS or not parts.hostname):
         reason = "it is not an absolute http or https address"
-    elif not reason and (not url.isascii() or not url.isprintable() or " " in url or "\\" in url or "{" in url):
-        reason = "it has a space, a backslash, a brace or a character outside ASCII"
+    elif not reason and (not url.isascii() or not url.isprintable() or any(char in url for char in " \\{*")):
+        reason = "it has a space, backslash, brace, asterisk or a character outside ASCII"
     elif not reason and (parts.username is not None or parts.fragment or "#" in url):
         reason = "it carries credentials or a fragment"
     if not reason:
         host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
-        origin = f"{parts.scheme}://{host}:{port or _PORTS[parts.scheme]}"
+        origin = f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
         try:
-            parse_rules([origin])
+            (rule,) = parse_rules([origin])
         except SpecError as error:
             reason = error.problems[0].message
         else:
-            return origin
+            if rule.host == parts.hostname:  # neither a wildcard nor a network
+                return origin
+            reason = "it does not name one host"
     message = f"{url[:MAX_SHOWN]!r} is refused: {reason}"
     findings.error("PKG-013", file, place, message, "write it plainly: https://api.example.com/path")
     return ""
