@@ -35,7 +35,7 @@ ORDER = ("undecided", "widening", "text", "narrowing", "same", "noted")
 COSMETIC = {"title", "icons"}
 INSTANCES = 2000
 DEEP = 12
-ANY = (None, True, 0, -1, 1.5, "", "a", [], [1], {}, {"a": 1})
+ANY: tuple[Any, ...] = (None, True, 0, -1, 1.5, "", "a", [], [1], {}, {"a": 1})
 SETS = ("drift_github_toolsnaps.jsonl", "drift_live_versions.jsonl")
 
 

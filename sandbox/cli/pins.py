@@ -214,10 +214,9 @@ def _tell(
     else:
         told = reading.lines(changes, every=arguments.all)
         waiting = sum(change.waits for change in changes)
-        quiet = "" if arguments.all else f"; {len(changes) - waiting} of {len(changes)} need no decision"
-        print(f"{waiting} changes wait for approval{quiet if changes else ''} (client with {key})")
+        print(f"waiting for approval: {waiting} of {len(changes)} changes (client with {key})")
     print("\n".join(map(line_of, told)) or "nothing to decide")
     if arguments.action == "approve":
         print(f"approved {digest} in {line_of(spec.folder)}/driver.lock: keep it with DRIVER.md")
-    else:
+    elif changes or changes is None:
         print(f"approve with `mcp-sandbox pins approve {line_of(spec.file)} --expect {digest}`")
