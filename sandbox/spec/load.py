@@ -281,7 +281,7 @@ class _Loader:
             why = error.faults[0].message
             self.source.warn("SPEC-067", field, f"the skill cannot be read: {why}", mend="write an AIP-3 SKILL.md")
             return prompt
-        name = values.get("name") if isinstance(values, dict) else None
+        name = values.get("name")
         if not isinstance(name, str) or not _SKILL_NAME.fullmatch(name):
             self.source.warn("SPEC-067", field, "the skill has no name of AIP-3", mend="write `name: my-skill` into it")
             return prompt

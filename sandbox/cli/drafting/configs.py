@@ -42,7 +42,8 @@ _SECRET: Final = re.compile(
     r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{12,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bxox[abposr]-[\w-]{10,}|\bA(?:KIA|SIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bey[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
     r"|-----BEGIN|\bBearer\s+\S+"
-    r"|^(?=[^/]*[A-Za-z])(?=[^/]*[0-9])[A-Za-z0-9+_=-]{32,}$"  # long and random
+    r"|^(?=[^/]*[A-Za-z])(?=[^/]*[0-9])[A-Za-z0-9+_=-]{20,}$"  # long and random
+    r"|^[A-Z][A-Z0-9_]*=\S"  # a variable that a program is given as an argument
     r"|(?i:\b\w*(?:token|secret|passw\w*|api_?key)\w*)\s*[=:]\s*\S+"
 )
 _OF_NPX: Final = frozenset({"-p", "--package", "-c", "--call", "-w", "--workspace"})

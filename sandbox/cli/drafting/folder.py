@@ -104,8 +104,9 @@ def contract(tool: Drafted, driver: str) -> str:
     said = "The server says that it only reads." if reads else "The server does not say that it only reads."
     body = (
         f"# {matter['name']}\n\nDrafted from what the server says of its tool {shown(tool.name)}: the description "
-        f"and the schemas are its own words, and a model reads them. {said} Check `mutates`, `approval` and `risk_level`, "
-        "narrow `inputs` to what callers need, mark paths and URIs with `x-mcp-sandbox`, then remove the tag `draft`."
+        f"and the schemas are its own words, and a model reads them. {said} Check `mutates`, `approval` and "
+        "`risk_level`, narrow `inputs` to what callers need, mark paths and URIs with `x-mcp-sandbox`, then remove the "
+        "tag `draft`."
     )
     return manifest(matter, body)
 

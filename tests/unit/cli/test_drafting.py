@@ -307,6 +307,8 @@ RISKY = [
     ["-y", "pkg", "0123456789abcdef0123456789ABCDEF01"],
     ["-y", "pkg", "--header", f"Authorization: Bearer {SECRET}"],
     ["-y", "pkg", "${input:token}"],
+    ["-y", "pkg", SECRET],
+    ["-y", "pkg", f"KEY={SECRET}"],
 ]
 
 
