@@ -114,7 +114,7 @@ class Pages:
                 return _page("MCP servers", _listing(catalog.shown(audience)))
             case ["docs", "mcp", slug]:
                 entity = catalog.by_slug(slug, audience)
-                return entity and _page(entity.title or entity.name, _detail(entity, catalog.base_url))
+                return _page(entity.title or entity.name, _detail(entity, catalog.base_url)) if entity else None
         return None
 
     def _own(self, parts: list[str], audience: str, *, local: bool) -> Answer | None:

@@ -97,7 +97,6 @@ def response(entity: ServerEntity, base_url: str, *, latest: bool = True) -> dic
         "status": "active",
         "publishedAt": entity.published,
         "updatedAt": entity.updated,
-        "statusChangedAt": entity.published,
         "isLatest": latest,
     }
     return {"server": server_json(entity, base_url), "_meta": {OFFICIAL: official}}

@@ -39,7 +39,8 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _too_late(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        begun: object = self.cycle  # None until the first head is there, whatever its annotation says
+        if begun is None and not self.transport.is_closing():
             self.transport.close()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.cli import wiring
+from sandbox.cli import hostfacts, wiring
 from sandbox.cli.bench import secrets_of
 from sandbox.cli.gateway.config import DriverConfig, GatewayConfig
 from sandbox.cli.wiring import Review
@@ -21,6 +21,7 @@ from sandbox.plan.derive import Overrides, derive
 from sandbox.plan.model import EngineFacts, SandboxPlan
 from sandbox.registry.entity import ServerEntity, entity_of
 from sandbox.serve.identity.model import Access
+from sandbox.spec.load import load_driver
 from sandbox.supervisor.held import Served
 from sandbox.tenant import TenantId
 
@@ -38,13 +39,17 @@ class Mounted:
         review: of the driver.
         entity: how it is told of.
         config: what the operator says about it.
-        problem: why it is not served, empty when it is.
     """
 
     folder: Path
     review: Review
     entity: ServerEntity
     config: DriverConfig
+
+    @property
+    def separate(self) -> bool:
+        """Whether each tenant has folders of its own, so that there is a plan only with a tenant."""
+        return any("{tenant}" in path for path in self.config.root.values())
 
     @property
     def access(self) -> Access:
@@ -88,7 +93,7 @@ def review_one(
     own = copy.copy(arguments)
     own.driver = folder / "DRIVER.md"
     own.memory, own.tenant = None, "local"
-    spec_id = wiring.load_driver(own.driver).id
+    spec_id = load_driver(own.driver).id
     chosen = config.driver.get(spec_id, DriverConfig())
     own.root = [f"{at}={for_tenant(path, NOBODY)}" for at, path in chosen.root.items() if "{tenant}" not in path]
     review = wiring.review(own, socket_path, progress)
@@ -117,7 +122,7 @@ def for_tenant(path: str, tenant: TenantId) -> str:
 def served(mounted: Mounted, own: tuple[str, ...], socket_path: str) -> Served:
     """Return the driver as the pool serves it: plan and secrets of each tenant."""
     review = mounted.review
-    separate = any("{tenant}" in path for path in mounted.config.root.values())
+    separate = mounted.separate
 
     def plan(tenant: TenantId | None) -> SandboxPlan:
         if not separate:
@@ -141,7 +146,7 @@ def plan_for(mounted: Mounted, tenant: TenantId, own: tuple[str, ...], socket_pa
     roots = {at: str(Path(for_tenant(path, tenant)).absolute()) for at, path in mounted.config.root.items()}
     overrides = Overrides(roots=roots, runtime=review.overrides.runtime, memory_bytes=review.overrides.memory_bytes)
     host = replace(
-        wiring.local_facts(review.spec, overrides, socket_path, own),
+        hostfacts.local_facts(review.spec, overrides, socket_path, own),
         engine=review.host.engine,
         image=review.host.image,
         egress_available=review.host.egress_available,
@@ -167,12 +172,15 @@ def review_all(folders: list[Path], review: Review_) -> tuple[list[Mounted], lis
             good.append(review(folder))
         except SandboxError as error:
             bad.append((folder, error))
-    for what in (lambda one: one.review.spec.id, lambda one: one.entity.endpoint_path):
-        seen: dict[str, Path] = {}
-        for one in good:
-            name = what(one)
-            if name in seen:
-                text = f"{seen[name]} and {one.folder} both are `{name}`"
-                raise UsageError("CLI-186", text, "give one of them another id or path")
-            seen[name] = one.folder
+    _distinct(good, [one.review.spec.id for one in good])
+    _distinct(good, [one.entity.endpoint_path for one in good])
     return good, bad
+
+
+def _distinct(mounted: list[Mounted], names: list[str]) -> None:
+    seen: dict[str, Path] = {}
+    for one, name in zip(mounted, names, strict=True):
+        if name in seen:
+            text = f"{seen[name]} and {one.folder} both are `{name}`"
+            raise UsageError("CLI-186", text, "give one of them another id or path")
+        seen[name] = one.folder

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from sandbox import __version__
-from sandbox.cli import wiring
-from sandbox.cli.bench import _egress, engine
+from sandbox.cli import hostfacts
+from sandbox.cli.bench import _egress, engine, secrets_of
 from sandbox.cli.gateway import mounts
 from sandbox.cli.gateway.config import GatewayConfig, check_exposure, listen_of, load_config
 from sandbox.cli.gateway.fetching import issuer_of
@@ -27,7 +27,7 @@ from sandbox.cli.pipeline import serving_of
 from sandbox.cli.progress import quiet_progress
 from sandbox.cli.report import line_of, say
 from sandbox.cli.rules import load_rules
-from sandbox.errors import UsageError
+from sandbox.errors import PlatformError, UsageError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch.docker import DockerBackend
 from sandbox.launch.interface import Backend
@@ -116,8 +116,12 @@ async def _reviewed(
         UsageError: ``CLI-187``, none can be served.
     """
     folders = mounts.driver_folders(arguments.drivers)
-    facts = await backend.facts() if backend.engine is not None else EngineFacts("none", "", "", (), "")
-    socket_path = backend.engine.socket_path if backend.engine is not None else ""
+    try:
+        facts = await backend.facts()
+    except PlatformError as error:  # remote servers need no engine; the others say what they lack
+        say(line_of(f"mcp-sandbox: {error}"))
+        facts = EngineFacts("none", "", "", (), "")
+    socket_path = backend.engine.socket_path
     progress = quiet_progress()
     review = functools.partial(
         mounts.review_one, arguments=arguments, config=config, socket_path=socket_path, engine=facts, progress=progress
@@ -130,7 +134,7 @@ async def _reviewed(
         raise UsageError("CLI-187", f"no driver of {arguments.drivers} can be served", "mend those named above")
     for one in good:
         own = replace(scope, driver=one.review.spec.id)
-        if one.review.plan is not None:
+        if not one.separate:
             one.review.record(own)
     return good
 
@@ -155,8 +159,8 @@ async def _pool(
 
         return open_one
 
-    own = wiring.own_paths(arguments)
-    socket_path = backend.engine.socket_path if backend.engine is not None else ""
+    own = hostfacts.own_paths(arguments)
+    socket_path = backend.engine.socket_path
     async with Instances(opener(), scope) as pool:
         for one in mounted:
             pool.add(mounts.served(one, own, socket_path))
@@ -215,7 +219,7 @@ def driver_door(parts: Parts, mounted: Mounted) -> DriverDoor:
     spec = review.spec
 
     async def equip(live: LiveServer) -> HandlerFor:
-        serving = await asyncio.to_thread(serving_of, live, parts.rules, mounts.secrets_of(live.spec, live.plan))
+        serving = await asyncio.to_thread(serving_of, live, parts.rules, secrets_of(live.spec, live.plan))
 
         def handler(caller: Caller) -> Handler:
             inner = ServerHandler(serving.pipeline, serving.cleaner, caller, serving.resources, serving.decider)

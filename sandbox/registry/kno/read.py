@@ -83,7 +83,7 @@ def read_text(kno: Kno, data: bytes, owned: tuple[str, ...] = ()) -> None:
     kno.problems += _forms(kno, at)
     wrong = {problem.field for problem in kno.problems if problem.severity == "error"}
     sound = {name: value for name, value in kno.values.items() if name not in wrong}
-    kno.problems += between(sound, kno.release, owned, at)
+    kno.problems += between(sound, kno.release, owned, at, wrong)
 
 
 def _fault(file: str, fault: frontmatter.Fault, shift: int) -> Problem:

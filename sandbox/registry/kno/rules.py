@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sandbox.errors import Problem
@@ -32,7 +32,9 @@ def invariants(visibility: str, auth: str, file: str, line: int) -> list[Problem
     return []
 
 
-def between(values: Mapping[str, Any], release: str, owned: Sequence[str], at: Place) -> Iterator[Problem]:
+def between(
+    values: Mapping[str, Any], release: str, owned: Sequence[str], at: Place, wrong: Collection[str] = ()
+) -> Iterator[Problem]:
     """Yield what is wrong between the fields of one entity.
 
     Args:
@@ -40,10 +42,12 @@ def between(values: Mapping[str, Any], release: str, owned: Sequence[str], at: P
         release: of the schema that the entity names.
         owned: namespaces that names may be under.
         at: gives the place of a field.
+        wrong: fields that are there and have another form; no rule guesses what they meant.
     """
-    yield from _visibility(values, release, at)
+    if not {"visibility", "auth"} & set(wrong):
+        yield from _visibility(values, release, at)
     auth = values.get("auth", "bearer")
-    if not values.get("required_scopes") and auth == "bearer":
+    if values.get("required_scopes") == [] and auth == "bearer":
         message = "no scopes, though a token is needed"
         yield _problem("KNO-007", at("required_scopes"), "required_scopes", message, "name the scopes, or `auth: none`")
     yield from _remotes(values, at)

@@ -69,7 +69,7 @@ DRAIN: Final = 20.0
 RETRY_AFTER: Final = 2
 """Seconds after which a client refused for want of room may try again."""
 
-REFUSALS_PER_SECOND: Final = 20.0
+REFUSALS_PER_SECOND: Final = 20
 REFUSALS_AT_ONCE: Final = 100
 """Refusals that are recorded one by one; beyond it they are counted into the next record, so that who is refused
 cannot fill the trail."""
