@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from sandbox.policy.schema import check
 from sandbox.serve.asking import AskBounds, Asking
 from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
 from sandbox.serve.client_model import SessionOptions
+from sandbox.serve.context import ASSERTION
 from sandbox.serve.decide import CedarDecider
 from sandbox.serve.guard import ContextInjector, ToolGuard, UriGuard
 from sandbox.serve.handler import ServerHandler
@@ -26,6 +29,7 @@ from sandbox.serve.redact import Redactor
 from sandbox.serve.results import ResultCleaner
 from sandbox.serve.templates import Template
 from sandbox.serve.uris import UriRules, egress_of
+from sandbox.spec.model import Binding
 from sandbox.supervisor.admission import LiveServer
 from sandbox.supervisor.fair import Gate
 from sandbox.tenant import TenantContext, TenantId
@@ -53,14 +57,14 @@ class Serving:
 
 
 def serving_of(
-    live: LiveServer, rules: PolicySet, secrets: Mapping[str, str], bounds: CallBounds | None = None
+    live: LiveServer, rules: PolicySet, given: Mapping[str, str], bounds: CallBounds | None = None
 ) -> Serving:
     """Return the pipeline of one live server with every step that its plan and contracts ask for.
 
     Args:
         live: the server.
         rules: the operator's.
-        secrets: slug → value of what the server was given, kept out of its results.
+        given: slug → value of what the server was given, kept out of its results.
         bounds: the operator's; the shipped ones when there are none.
     """
     bounds = bounds or shipped_bounds()
@@ -72,14 +76,23 @@ def serving_of(
     def equip(bound: BoundTool) -> BoundTool:
         binding = bound.tool.binding
         bound.guard = ToolGuard(binding, uris, host)
-        bound.injector = ContextInjector(binding) if binding.context else None
+        bound.injector = _injector(binding, live.spec.id) if binding.context else None
         return bound
 
     gate = Gate(bounds.running, bounds.running_of_tenant, bounds.waiting_of_tenant, bounds.wait)
     limiter = RateLimiter(Buckets(Rate(bounds.rate, bounds.burst)), gate, time.monotonic)
-    cleaner = ResultCleaner(uris, Redactor(secrets), bounds.result)
+    cleaner = ResultCleaner(uris, Redactor(given), bounds.result)
     pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner, live.instance.during), equip)
     return Serving(pipeline, decider, UriGuard(uris, host), cleaner, bounds)
+
+
+def _injector(binding: Binding, driver: str) -> ContextInjector:
+    """Return what injects a binding's context; the key that signs it is read only where a driver asks for proof."""
+    if ASSERTION not in binding.context.values():
+        return ContextInjector(binding)
+    from sandbox.cli.signing import signer_for  # few drivers ask for it
+
+    return ContextInjector(binding, signer_for(driver), time.time, functools.partial(secrets.token_hex, 16))
 
 
 def _refuse_typos(rules: PolicySet, decider: CedarDecider) -> None:

@@ -303,7 +303,7 @@ def sign_context(
         tool: the server's name of the tool.
         arguments: everything that is sent beside the statement.
         now: Unix time, seconds.
-        id_: unique for each call; the audit trail has it too.
+        id_: unique for each call.
     """
     header = {"alg": "EdDSA", "kid": signer.key_id, "typ": "mcp-context+jwt"}
     claims = {
