@@ -111,7 +111,7 @@ def score(runs: Sequence[dict[str, Any]]) -> float:
         return 0.0
     rates = [run["passed"] / run["total"] for run in runs[-_COMPARED:] if run["total"]]
     speed = _HALF_SPEED_MS / (_HALF_SPEED_MS + last["median_ms"])
-    return round(_PASS * rates[-1] + _FAST * speed + _STEADY * (1 - (max(rates) - min(rates))), 4)
+    return float(round(_PASS * rates[-1] + _FAST * speed + _STEADY * (1 - (max(rates) - min(rates))), 4))
 
 
 def run_facts(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:

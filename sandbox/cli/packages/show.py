@@ -53,7 +53,7 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.format == "context":
         text = export.context(entries)
     else:
-        text = json.dumps(makers[arguments.format](entries), indent=1, ensure_ascii=False)  # type: ignore[operator]
+        text = json.dumps(makers[arguments.format](entries), indent=1, ensure_ascii=False)
     if arguments.out:
         write_file(arguments.out, text.encode() + b"\n")
     else:
