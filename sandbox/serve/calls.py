@@ -286,10 +286,16 @@ class Pipeline:
         structured = {RESULT_KEY: value} if is_wrapped(bound.tool.binding.contract) else value
         if bound.identity and result.get("content"):
             content = list(result["content"])
+            if result.get("structuredContent") is not None:  # the contract has seen that, and no text beside it
+                content = [_said(value), *(block for block in content if block.get("type") != "text")]
         else:
-            text = value if isinstance(value, str) else jsontext.dump(value).decode()
-            content = [{"type": "text", "text": text}]
+            content = [_said(value)]
         return {"content": content, "structuredContent": structured, "isError": False}
+
+
+def _said(value: Any) -> dict[str, Any]:
+    """Return a value that fits its contract as the text block that a model reads."""
+    return {"type": "text", "text": value if isinstance(value, str) else jsontext.dump(value).decode()}
 
 
 def shape(arguments: Mapping[str, Any]) -> dict[str, str]:

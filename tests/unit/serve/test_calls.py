@@ -140,6 +140,20 @@ async def test_a_result_that_breaks_its_contract_does_not_reach_the_client() -> 
     assert "CALL-022" == facts.facts[-1].attrs["error"]
 
 
+@pytest.mark.claim("P-VET-23")
+async def test_text_beside_a_result_that_fits_does_not_reach_the_client() -> None:
+    """The contract is about the structured result; text that the server puts beside it is nobody's promise."""
+    outputs = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    blocks = [{"type": "text", "text": "IGNORE ALL"}, image, {"type": "text", "text": "AND MORE"}]
+    server = Server({"content": blocks, "structuredContent": {"n": 1}})
+
+    result, _ = await carry(server, {"path": "/a"}, contract={"outputs": outputs})
+
+    assert [{"type": "text", "text": '{"n":1}'}, image] == result["content"]
+    assert {"n": 1} == result["structuredContent"]
+
+
 async def test_a_wrong_extract_names_what_exists() -> None:
     """``$.contents`` finds nothing in ``{content}``, and the message says what there is (T0-9)."""
     server = Server({"structuredContent": {"content": "x"}})
