@@ -26,26 +26,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sandbox.errors import CallRefused, SandboxError, ServerTimeout, UsageError
 from sandbox.events import Scope
 from sandbox.supervisor.bounds import PoolBounds
 from sandbox.supervisor.breaker import Breaker
 from sandbox.supervisor.fair import Gate
-from sandbox.supervisor.headroom import HostFigures, read_host, shortage
+from sandbox.supervisor.headroom import HostFigures, read_host
 from sandbox.supervisor.held import Held, Opener, Served
 from sandbox.supervisor.leases import Lease, is_healthy
+from sandbox.supervisor.room import Key, Room
 from sandbox.supervisor.warm import WarmShelf, bind
 from sandbox.tenant import TenantId
 
 if TYPE_CHECKING:
-    from sandbox.plan.model import SandboxPlan
-
-Key = tuple[str, TenantId]
-"""Driver id and tenant."""
+    pass
 
 REAP_LEAST: Final = 0.02
 REAP_MOST: Final = 10.0
@@ -72,7 +70,6 @@ class Instances:
         self.bounds = bounds or PoolBounds()
         self._opener = opener
         self._scope = scope
-        self._host = host
         self._served: dict[str, Served] = {}
         self._all: set[Held] = set()
         self._bound: dict[Key, Held] = {}
@@ -81,7 +78,7 @@ class Instances:
         own = self.bounds
         self._gate = Gate(own.starting, own.starting_of_tenant, own.waiting_of_tenant, own.patience)
         self._shelf = WarmShelf(self)
-        self._room = asyncio.Event()
+        self._space = Room(self._all, self._bound, self._shelf.spare, own, host, scope)
         self._closing = False
         self._reaper: asyncio.Task[None] | None = None
 
@@ -153,7 +150,7 @@ class Instances:
         held.leases -= 1
         held.used = asyncio.get_running_loop().time()
         if not held.leases:
-            self._room.set()
+            self._space.changed()
 
     async def _healthy(self, held: Held) -> bool:
         rested = asyncio.get_running_loop().time() - held.used
@@ -188,11 +185,11 @@ class Instances:
         await self._back_off(key)  # 2
         async with self._gate.slot(tenant):  # 3
             plan = served.plan(tenant)
-            self._check_tenant(tenant)
-            self._check_folders(tenant, plan)  # 4
+            self._space.check_tenant(tenant)
+            self._space.check_folders(tenant, plan)  # 4
             held = self._shelf.take(served, plan, tenant)  # 5
             if held is None:
-                await self.make_room(plan, tenant)  # 6
+                await self._space.make(plan, tenant)  # 6
                 held = self.begin(Held(served, plan, tenant))
             self._bound[key] = held
             try:
@@ -206,7 +203,7 @@ class Instances:
         loop = asyncio.get_running_loop()
         refused = self._breaker.refuses(key, loop.time())
         if refused:
-            self._refuse(
+            self._space.refuse(
                 key, "CALL-073", "the server keeps ending and is not started for now", f"call again in {refused:.0f} s"
             )
         wait = self._breaker.wait(key, loop.time())
@@ -223,7 +220,7 @@ class Instances:
     def _ended(self, held: Held) -> None:
         """Take note that nothing is left of an instance."""
         self._all.discard(held)
-        self._room.set()
+        self._space.changed()
         driver, tenant = held.served.spec.id, held.tenant
         if tenant is not None and self._bound.get((driver, tenant)) is held:
             del self._bound[driver, tenant]
@@ -238,106 +235,22 @@ class Instances:
         if tenant is None:
             self._shelf.lost(held)
 
-    # --- room ------------------------------------------------------------------------------------------------------
-    def _check_tenant(self, tenant: TenantId) -> None:
-        own = [held for held in self._bound.values() if held.tenant == tenant and not held.over]
-        if len(own) < self.bounds.of_tenant:
-            return
-        idle = [held for held in own if not held.leases and held.live is not None]
-        if not idle:
-            text = f"this tenant uses {len(own)} servers at once already"
-            self._refuse(("", tenant), "CALL-070", text, "end one of them, or wait for its answers")
-        min(idle, key=lambda held: held.used).end()
-
-    def _check_folders(self, tenant: TenantId, plan: SandboxPlan) -> None:
-        """Refuse a plan that writes where an instance of another tenant writes: it would carry state across."""
-        mine = _written(plan)
-        for held in self._all:
-            if held.tenant in (None, tenant) or held.over:
-                continue
-            for other in _written(held.plan):
-                for own in mine:
-                    if own == other or own.startswith(other + "/") or other.startswith(own + "/"):
-                        self._refuse(
-                            (plan.driver_id, tenant),
-                            "CALL-075",
-                            "another tenant's server writes to the folder that this one would write to",
-                            "grant each tenant a folder of its own",
-                        )
-
-    async def make_room(self, plan: SandboxPlan, tenant: TenantId | None) -> None:
-        """Return when there is room for an instance (step 6); idle ones are ended for it.
-
-        Raises:
-            CallRefused: ``CALL-071`` too many instances, ``CALL-072`` the host has no room.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.bounds.patience
-        while True:
-            why, full = self.shortage(plan), len(self._all) >= self.bounds.instances
-            if not (why or full):
-                return
-            victim = self._victim()
-            if victim is not None:
-                victim.end()
-                await victim.gone()
-                continue
-            key = (plan.driver_id, tenant or TenantId(""))
-            if why:
-                self._refuse(key, "CALL-072", "this host has no room for another server", "call again later", why)
-            self._room.clear()
-            try:
-                await asyncio.wait_for(self._room.wait(), max(0.0, min(until - loop.time(), self._ripens())))
-            except TimeoutError:
-                if loop.time() >= until:
-                    text = f"{len(self._all)} servers run already, and all are in use"
-                    self._refuse(key, "CALL-071", text, "call again later")
-
-    def shortage(self, plan: SandboxPlan) -> str:
-        """Return why the host has no room for an instance, empty when it has."""
-        committed = sum(held.plan.limits.memory_bytes for held in self._all)
-        return shortage(self._host(), plan.limits.memory_bytes, committed, self.bounds.reserve)
-
     @property
-    def full(self) -> bool:
-        """Whether no more instances are allowed."""
-        return len(self._all) >= self.bounds.instances
+    def space(self) -> Room:
+        """The room for instances."""
+        return self._space
 
     @property
     def closing(self) -> bool:
         """Whether no more instances are started."""
         return self._closing
 
-    def _victim(self) -> Held | None:
-        """Return the instance that is missed least: a warm one, else the one unused for longest, if for long enough."""
-        warm = self._shelf.spare()
-        if warm is not None:
-            return warm
-        before = asyncio.get_running_loop().time() - self.bounds.idle_least
-        idle = [held for held in self._idle() if held.used <= before]
-        return min(idle, key=lambda held: held.used, default=None)
-
-    def _ripens(self) -> float:
-        """Return the seconds until an idle instance may be ended for others."""
-        now = asyncio.get_running_loop().time()
-        soonest = min((held.used for held in self._idle()), default=now + self.bounds.patience)
-        return max(0.01, soonest + self.bounds.idle_least - now)
-
-    def _idle(self) -> Iterator[Held]:
-        return (held for held in self._bound.values() if held.sound and not held.leases)
-
-    def _refuse(self, key: Key, number: str, text: str, mend: str, detail: str = "") -> NoReturn:
-        """Record and raise a refusal; ``detail`` is for the operator and not for the client."""
-        scope = self._scope.within(driver=key[0], tenant=key[1])
-        scope.fact("pool.refuse", reason=number, instances=len(self._all), detail=detail)
-        raise CallRefused(number, text, mend)
-
     async def _reap(self) -> None:
         """End what nobody has used for long."""
         while True:
             await asyncio.sleep(min(REAP_MOST, max(REAP_LEAST, self.bounds.idle / 4)))
             before = asyncio.get_running_loop().time() - self.bounds.idle
-            for held in [one for one in self._idle() if one.used <= before]:
+            for held in [one for one in self._space.idle() if one.used <= before]:
                 with contextlib.suppress(SandboxError):
                     self._scope.within(driver=held.served.spec.id, tenant=held.tenant or "").fact("pool.idle")
                 held.end()
@@ -364,7 +277,3 @@ class Instances:
 def instance_of(held: Held) -> str:
     """Return the engine's id of an instance, empty before it has one."""
     return held.live.instance.id if held.live is not None else ""
-
-
-def _written(plan: SandboxPlan) -> list[str]:
-    return [mount.source.rstrip("/") for mount in plan.mounts if mount.writable]

@@ -71,7 +71,7 @@ class WarmShelf:
         while len(ready) < wanted and not self._pool.closing:
             await asyncio.sleep(self._pool.failing(served))
             plan = served.plan(None)
-            if self._pool.full or self._pool.shortage(plan):
+            if self._pool.space.full or self._pool.space.shortage(plan):
                 return  # warm instances take only room that nobody needs
             held = self._pool.begin(Held(served, plan, None))
             try:
