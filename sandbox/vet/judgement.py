@@ -16,6 +16,7 @@ from sandbox.vet.containment import Options
 from sandbox.vet.directions import Fit, fits
 from sandbox.vet.findings import Finding, blocking
 from sandbox.vet.hazards import Subject, collisions, inspect
+from sandbox.vet.hazards.naming import MistakableName
 from sandbox.vet.model import ExposedTool, Exposure, Fitting, ServerSurface
 
 
@@ -89,13 +90,19 @@ def _tool(tool: ExposedTool, exposure: Exposure, policy: Fitting) -> ToolJudgeme
 
 
 def _hazards(tool: ExposedTool, exposure: Exposure, policy: Fitting) -> Iterator[Finding]:
-    """Yield hazards of the server's definition, and of the exposed name beside what other servers expose."""
-    own = exposure.surface.tools if exposure.surface is not None else {}
+    """Yield hazards of the server's definition, and of the exposed name beside what other servers expose.
+
+    Callers of several servers see exposed names only, so the server's own name is held against its own list alone.
+    """
+    own = tuple(exposure.surface.tools) if exposure.surface is not None else ()
     definition = {**tool.server_definition, "name": tool.server_name}
-    mutates = tool.binding.contract.mutates
-    yield from inspect(Subject(definition, {"": tuple(own), **policy.neighbours}, mutates))
-    if tool.name != tool.server_name and policy.neighbours:
-        yield from collisions(Subject({"name": tool.name}, policy.neighbours))
+    subject = Subject(definition, {"": own, **policy.neighbours}, tool.binding.contract.mutates)
+    if tool.name == tool.server_name or not policy.neighbours:
+        yield from inspect(subject)
+        return
+    yield from (finding for finding in inspect(subject) if finding.id != MistakableName.id)
+    yield from collisions(Subject({"name": tool.server_name}, {"": own}))
+    yield from collisions(Subject({"name": tool.name}, policy.neighbours))
 
 
 def _others(exposure: Exposure) -> Iterator[Finding]:

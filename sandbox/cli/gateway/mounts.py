@@ -7,7 +7,7 @@ import copy
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +75,11 @@ def driver_folders(folder: Path) -> list[Path]:
     if not found:
         raise UsageError("CLI-185", f"{folder} has no driver folders", "name a folder whose folders have a DRIVER.md")
     return found
+
+
+def neighbours(mounted: Iterable[Mounted], driver: str) -> dict[str, frozenset[str]]:
+    """Return what every other driver exposes, by its id: callers of one endpoint see them side by side."""
+    return {one.review.spec.id: one.tools for one in mounted if one.review.spec.id != driver}
 
 
 def review_one(

@@ -118,8 +118,8 @@ async def _reviewed(
     folders = mounts.driver_folders(arguments.drivers)
     try:
         facts = await backend.facts()
-    except PlatformError as error:  # remote servers need no engine; the others say what they lack
-        say(line_of(f"mcp-sandbox: {error}"))
+    except PlatformError as absent:  # remote servers need no engine; the others say what they lack
+        say(line_of(f"mcp-sandbox: {absent}"))
         facts = EngineFacts("none", "", "", (), "")
     socket_path = backend.engine.socket_path
     progress = quiet_progress()
@@ -152,7 +152,8 @@ async def _pool(
     engines: Mapping[str, Backend] = {"remote": RemoteBackend()}
 
     def opener() -> Opener:
-        made = {kind: opening(one, scope) for kind, one in (("", backend), *engines.items())}
+        beside = functools.partial(mounts.neighbours, mounted)
+        made = {kind: opening(one, scope, neighbours=beside) for kind, one in (("", backend), *engines.items())}
 
         def open_one(served: Served, plan: Any, tenant: TenantId | None) -> Any:
             return made["remote" if plan.server_kind == "remote" else ""](served, plan, tenant)

@@ -16,6 +16,8 @@ from sandbox.resources import shipped
 from sandbox.spec.model import DriverSpec, PromptDecl, ResourceDecl
 from sandbox.supervisor import Options, open_server
 from sandbox.supervisor.admission import LiveServer
+from sandbox.supervisor.held import Served
+from sandbox.supervisor.opening import opening
 from sandbox.testing.backend import FakeBackend, FakeServer
 from sandbox.testing.memory import MemoryRecorder
 from sandbox.testing.plans import baseline_plan
@@ -132,6 +134,38 @@ async def test_a_name_that_looks_like_a_neighbours_is_refused(neighbour: str, re
         return
     with pytest.raises(VetRefused, match="VET-205"):
         await admitted({"tools": [PLAIN]}, **options)
+
+
+async def test_the_servers_own_name_is_not_held_against_what_callers_see() -> None:
+    """Exposed under its contract's id, a tool may be called on the server like a neighbour's exposed name."""
+    named = {**PLAIN, "name": "Hammer"}
+    spec = spec_of(contract_of(), tool_name="Hammer")
+
+    await admitted({"tools": [named]}, spec, fitting=Fitting(neighbours={"fs-mcp": ["hammer"]}))
+    with pytest.raises(VetRefused, match="VET-205"):
+        await admitted({"tools": [named]}, spec, names="server", fitting=Fitting(neighbours={"fs-mcp": ["hammer"]}))
+
+
+@pytest.mark.claim("P-VET-09")
+async def test_a_pool_holds_each_driver_against_the_others() -> None:
+    """What the other drivers of one pool expose reaches vetting when an instance is opened."""
+    spec = spec_of(contract_of()).model_copy(update={"protocol_version": "2025-11-25"})
+    plan = baseline_plan()
+    served = Served(spec, lambda _tenant: plan, lambda _tenant: {})
+    loaded = {"test-mcp": ["tool"], "other-mcp": ["t00l"]}
+    seen: list[str] = []
+
+    def beside(driver: str) -> dict[str, list[str]]:
+        seen.append(driver)
+        return {name: tools for name, tools in loaded.items() if name != driver}
+
+    scope = Scope(MemoryRecorder(), Trace.new())
+    opener = opening(FakeBackend(script({"tools": [PLAIN]})), scope, neighbours=beside)
+    with pytest.raises(VetRefused, match="VET-205"):
+        async with opener(served, plan, None):
+            pass
+
+    assert ["test-mcp"] == seen
 
 
 async def test_a_resource_that_hides_text_is_left_out_of_lists() -> None:
