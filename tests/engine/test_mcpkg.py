@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import subprocess
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -315,3 +317,69 @@ def test_a_failing_upgrade_leaves_the_old_version_in_use_and_rollback_works(bed:
     assert 4 == regressed.returncode
     assert ["echoes passed with version 1.0.0 and fails with 2.0.0"] == json.loads(regressed.stdout)["regressions"]
     assert (0, "1.0.0", {"1.0.0", "2.0.0", "3.0.0"}) == (back.returncode, listed["version"], set(listed["versions"]))
+
+
+def test_an_implementation_whose_tests_fail_is_passed_over(bed: Bed) -> None:
+    """With `--require-tests` the next implementation that fits is tried, and is the one that is installed."""
+    ways = [
+        {"id": "broken", "runtime": "python", "endpoint": {"type": "local", "command": "python3 ./broken.py"}},
+        {"id": "sound", "runtime": "node", "endpoint": {"type": "local", "command": "node ./sound.js"}},
+    ]
+    files = {
+        "broken.py": "raise SystemExit(1)",
+        "sound.js": "console.log(process.argv[2])",
+        "tests/a.test.json": {"name": "echoes", "input": {"a": 1}, "expected": {"a": 1}},
+    }
+    file = bed.package(local("test.two.ways", "", implementations=ways), files)
+    installed = bed.pkg("install", file, "--require-tests", "--json")
+
+    assert (0, "sound") == (installed.returncode, json.loads(installed.stdout)["implementation"]), installed.stderr
+    assert "broken: 1 of 1 tests fail" in installed.stderr
+    assert {"a": 2} == json.loads(bed.pkg("call", "test.two.ways", "--args", '{"a": 2}').stdout)
+
+
+def test_the_gateway_serves_installed_packages(bed: Bed) -> None:
+    """`mcp-sandbox serve .mcp/tools` has an endpoint for every installed tool, as for any folder of drivers."""
+    file = bed.package(local("test.served.tool", "python3 ./t.py"), {"t.py": "import sys; print(sys.argv[1])"})
+    assert 0 == bed.pkg("install", file).returncode
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    argv = [*COMMAND, "serve", str(bed.store / "tools"), "--listen", f"127.0.0.1:{port}", "--unsafe-tenant", "t1"]
+    process = subprocess.Popen([*argv, "--audit-dir", str(bed.place / "audit")], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "test.served.tool" in line:
+                break
+        answer = _asked(f"http://127.0.0.1:{port}/mcp/test.served.tool", "test.served.tool", {"a": 1})
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stderr.close()
+
+    assert {"a": 1} == answer["result"]["structuredContent"]
+
+
+def _asked(url: str, tool: str, arguments: dict[str, Any]) -> Any:
+    version = "2026-07-28"
+    meta = {"protocolVersion": version, "clientInfo": {"name": "c", "version": "1"}, "clientCapabilities": {}}
+    params = {
+        "name": tool,
+        "arguments": arguments,
+        "_meta": {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()},
+    }
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": version,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+                return json.loads(answer.read())
+        except ConnectionError:
+            time.sleep(0.1)
+    raise AssertionError("the gateway does not answer")

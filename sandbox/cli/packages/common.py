@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from sandbox.cli import options
 from sandbox.cli.report import line_of, say
-from sandbox.errors import UsageError
+from sandbox.errors import SandboxError, UsageError
+from sandbox.mcpkg.archive import SUFFIX, open_archive
 from sandbox.mcpkg.documents import Findings
+from sandbox.mcpkg.manifest import read_package
 from sandbox.mcpkg.store import Store
+from sandbox.spec.versions import compare
 
 STORE: Final = ".mcp"
 """Where packages are installed unless `--store` or MCP_SANDBOX_PACKAGES says otherwise (MCPKG §8.1)."""
@@ -69,3 +72,29 @@ def existing(path: Path) -> Path:
     if not path.exists():
         raise UsageError("PKG-009", f"{path} does not exist", "name a package or a folder")
     return path
+
+
+def find_package(arguments: argparse.Namespace) -> Path:
+    """Return the package that ``install`` names: a file or folder, or an id among the packages of ``--from``.
+
+    Raises:
+        UsageError: ``PKG-009``, there is none.
+    """
+    if arguments.origin is None:
+        return existing(arguments.package)
+    found = []
+    for path in sorted(Path(arguments.origin).glob(f"*{SUFFIX}")):
+        try:
+            manifest = read_package(open_archive(path))[0]
+        except SandboxError as error:
+            say(line_of(f"left out: {path}: {error}"))
+            continue
+        if manifest.tool_id == str(arguments.package):
+            found.append((manifest.version, path))
+    if not found:
+        message = f"no package in {arguments.origin} is `{arguments.package}`"
+        raise UsageError("PKG-009", message, "`mcp-sandbox pkg search --folder DIR` lists them")
+    best = found[0]
+    for one in found[1:]:
+        best = one if compare(one[0], best[0]) > 0 else best
+    return best[1]

@@ -12,7 +12,7 @@ from sandbox.cli import options
 from sandbox.cli.bench import run_async
 from sandbox.cli.evidence import trail
 from sandbox.cli.packages.calling import add_calling, run_cases
-from sandbox.cli.packages.common import action, add_signature, add_store, existing, store_of, tell
+from sandbox.cli.packages.common import action, add_signature, add_store, find_package, store_of, tell
 from sandbox.cli.report import line_of, say
 from sandbox.cli.run import until_signalled
 from sandbox.errors import InstallRefused, SandboxError, UsageError
@@ -36,6 +36,13 @@ def add_arguments(actions: Any) -> None:
     """Declare the actions."""
     put = action(actions, "install", "install a package for `run`, `call` and `serve`", _install)
     put.add_argument("package", type=options.path, metavar="FILE")
+    put.add_argument(
+        "--from",
+        type=options.path,
+        dest="origin",
+        metavar="DIR",
+        help="FILE is a tool's id, and the newest package of DIR with it is meant",
+    )
     put.add_argument("--implementation", default="", metavar="ID", help="use this one (default: the first that fits)")
     put.add_argument("--why", action="store_true", help="say why each implementation is used or not")
     put.add_argument("--require-tests", action="store_true", help="install only when all its tests pass in the sandbox")
@@ -59,7 +66,7 @@ def add_arguments(actions: Any) -> None:
 
 
 def _install(arguments: argparse.Namespace) -> int:
-    contents = open_contents(existing(arguments.package))
+    contents = open_contents(find_package(arguments))
     manifest, cases, findings = read_package(contents)
     signed = Signed("unchecked")
     if arguments.signatures != "off":

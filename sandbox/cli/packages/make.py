@@ -48,7 +48,7 @@ def add_arguments(actions: Any) -> None:
 def _create(arguments: argparse.Namespace) -> int:
     folder = FolderContents(existing(arguments.folder), tidy=True)
     manifest, _, findings = read_package(folder)
-    more = {PROVENANCE: _provenance(arguments.folder)} if arguments.provenance else {}
+    more = {PROVENANCE: provenance(arguments.folder)} if arguments.provenance else {}
     data = pack(folder, more, frozenset({signatures.FILE}) if more else frozenset())
     out = arguments.out or Path(file_name(manifest.tool_id, manifest.version))
     read_package(Archive(data, str(out)))  # what is written is what a host will accept
@@ -60,7 +60,7 @@ def _create(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _provenance(folder: Path) -> bytes:
+def provenance(folder: Path) -> bytes:
     """Return ``meta/provenance.json`` from git, with the commit's time: the same commit gives the same bytes.
 
     Raises:
