@@ -137,7 +137,7 @@ class Instances:
         key = (driver, tenant)
         while True:
             held = self._bound.get(key)
-            if held is not None and held.sound:
+            if held is not None and held.sound and self._beginning(key) is None:  # a warm one may still be frozen
                 held.leases += 1
                 if held.leases > 1 or await self._healthy(held):
                     return held
@@ -162,14 +162,20 @@ class Instances:
         """Return a fresh instance of the pair; everybody who waits for the pair waits for the same start."""
         if self._closing:
             raise CallRefused("CALL-077", "no more calls are taken: this supervisor is ending", "connect again later")
-        task = self._starts.get(key)
+        task = self._beginning(key)
         if task is None:
             task = self._starts[key] = asyncio.create_task(self._start(key))
             task.add_done_callback(lambda done: self._forget(key, done))
         return await asyncio.shield(task)
 
+    def _beginning(self, key: Key) -> asyncio.Task[Held] | None:
+        """Return the start of a pair that is under way."""
+        task = self._starts.get(key)
+        return None if task is None or task.done() else task
+
     def _forget(self, key: Key, done: asyncio.Task[Held]) -> None:
-        del self._starts[key]
+        if self._starts.get(key) is done:
+            del self._starts[key]
         if not done.cancelled():
             done.exception()  # whoever waited has it
 

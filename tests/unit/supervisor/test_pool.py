@@ -161,6 +161,16 @@ async def test_a_warm_instance_is_handed_out_and_replaced() -> None:
         assert [""] == [fact.tenant for fact in stage.recorder.facts if fact.name == "pool.warm"][:1]
 
 
+async def test_nobody_gets_a_warm_instance_before_it_is_thawed() -> None:
+    """Several first uses at once share the one that is handed out, and all of them see it running."""
+    async with pool(warm=1) as stage:
+        await until(lambda: stage.facts("pool.warm"))
+        said = await asyncio.gather(*(once(stage) for _ in range(20)))
+
+        assert {1} == {one["pid"] for one in said}
+        assert 1 == len(stage.facts("pool.bind"))
+
+
 @pytest.mark.claim("P-TENANT-03")
 async def test_an_instance_that_served_a_tenant_never_becomes_warm() -> None:
     """When a tenant's instance ends, the next tenant's is a fresh process, also under load for room."""
