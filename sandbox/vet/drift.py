@@ -241,13 +241,19 @@ def _only_facts(field: str, before: Any, after: Any) -> bool:
 def _keyed(items: tuple[Mapping[str, Any], ...], key: str) -> dict[str, Mapping[str, Any]]:
     """Return items by URI; items that share one are told apart by a number, so that none hides behind another."""
     named: dict[str, Mapping[str, Any]] = {}
-    for item in items:
-        name = unnumbered = str(item.get(key, ""))
+    for item in sorted(items, key=jsontext.canonical):
+        name = unnumbered = uri_of(item, key)
         number = 2
         while name in named:
             name, number = f"{unnumbered} #{number}", number + 1
         named[name] = item
     return named
+
+
+def uri_of(item: Mapping[str, Any], key: str) -> str:
+    """Return what an item is known by; one that is no text, which the protocol forbids, by its canonical JSON."""
+    found = item.get(key, "")
+    return found if isinstance(found, str) else jsontext.canonical(found).decode()
 
 
 def _members(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -267,4 +273,4 @@ def _equal(one: Any, other: Any) -> bool:
     return jsontext.canonical(one) == jsontext.canonical(other)
 
 
-__all__ = ["ABSENT", "HINTS", "WAITS", "Change", "Kind", "Sort", "common_capabilities", "drift"]
+__all__ = ["ABSENT", "HINTS", "WAITS", "Change", "Kind", "Sort", "common_capabilities", "drift", "uri_of"]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from sandbox.spec.model import Binding, DriverSpec
 from sandbox.vet.containment import Options
-from sandbox.vet.drift import Change, common_capabilities, drift
+from sandbox.vet.drift import Change, common_capabilities, drift, uri_of
 from sandbox.vet.findings import blocking
 from sandbox.vet.model import Exposure, Names, ServerSurface
 
@@ -193,9 +193,8 @@ def _both(
     waiting: Iterable[tuple[str, str]],
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the approved items that are still offered and do not wait."""
-    still = {one.get(key) for one in offered}
-    held = {name for kind, name in waiting if kind == sort}
-    return tuple(one for one in approved if one.get(key) in still and str(one.get(key, "")) not in held)
+    still = {uri_of(one, key) for one in offered} - {name for kind, name in waiting if kind == sort}
+    return tuple(one for one in approved if uri_of(one, key) in still)
 
 
 def _bounded() -> Options:

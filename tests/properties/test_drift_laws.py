@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from sandbox import jsontext
 from sandbox.vet.containment import Options
 from sandbox.vet.drift import HINTS, WAITS, drift
 from sandbox.vet.drift_schema import compare
 from sandbox.vet.drift_words import LISTS, MAPS, SINGLES
 from sandbox.vet.model import ServerSurface
+from sandbox.vet.pins import decode, digest_of, encode, pins_of
 from tests.properties.containment_schemas import refutes, related, schemas, universe
 
 pytestmark = pytest.mark.claim("P-VET-22")
@@ -158,6 +161,60 @@ def test_a_new_argument_at_any_place_waits(schema: Any, random: Any) -> None:
 def offering(*tools: dict[str, Any]) -> ServerSurface:
     """Return a surface of some tools."""
     return ServerSurface("handshake", "2025-11-25", {"name": "s"}, {}, tools={tool["name"]: tool for tool in tools})
+
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from((0.0, 1.0, "", "a", "b"))),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(("a", "b", "size")), inner, max_size=2),
+    max_leaves=4,
+)
+objects = st.dictionaries(
+    st.sampled_from(("name", "title", "annotations", "execution", "inputSchema", "_meta", "uri", "x")),
+    values,
+    max_size=3,
+)
+named = st.dictionaries(st.sampled_from(("t", "u")), objects, max_size=2)
+listed = st.lists(objects, max_size=2).map(tuple)
+surfaces = st.builds(
+    ServerSurface,
+    era=st.sampled_from(("handshake", "stateless")),
+    protocol_version=st.sampled_from(("1", "2")),
+    server_info=objects,
+    capabilities=objects,
+    instructions=st.sampled_from(("", "a")),
+    tools=named,
+    prompts=named,
+    resources=listed,
+    resource_templates=listed,
+)
+
+
+@many
+@given(surfaces, surfaces)
+def test_every_difference_is_told(one: ServerSurface, other: ServerSurface) -> None:
+    """Surfaces have no differences exactly when their digests are equal: nothing that is pinned is overlooked."""
+    assert (digest_of(one) != digest_of(other)) == bool(drift(one, other))
+
+
+@many
+@given(surfaces, st.sampled_from(ServerSurface.__slots__), st.data())
+def test_a_difference_in_one_part_is_told(one: ServerSurface, part: str, data: st.DataObject) -> None:
+    """The same where only one member differs, so that no other difference speaks for it."""
+    assume(part != "client_capabilities")
+    other = dataclasses.replace(one, **{part: getattr(data.draw(surfaces), part)})
+
+    assert (digest_of(one) != digest_of(other)) == bool(drift(one, other))
+
+
+@many
+@given(surfaces)
+def test_pins_survive_their_text(one: ServerSurface) -> None:
+    """Whatever a server says is read back from the lock as it was."""
+    found = decode(jsontext.parse(jsontext.canonical(encode(pins_of(one))))).under({})
+
+    assert found is not None
+    assert digest_of(one) == digest_of(found)
+    assert () == drift(one, found)
 
 
 hints = st.dictionaries(st.sampled_from(sorted(HINTS)), st.booleans())

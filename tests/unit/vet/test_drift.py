@@ -10,8 +10,8 @@ import pytest
 
 from sandbox.vet.containment import Options
 from sandbox.vet.drift import Change, common_capabilities, drift
-from sandbox.vet.model import ServerSurface
-from sandbox.vet.pinning import GONE, UNAPPROVED, stand
+from sandbox.vet.model import Exposure, ServerSurface
+from sandbox.vet.pinning import GONE, UNAPPROVED, shown, stand
 from sandbox.vet.reading import lines, plain, schema_lines, text_lines, to_json
 from tests.shifting import driver
 
@@ -122,9 +122,23 @@ def test_two_resources_of_one_uri_do_not_hide_each_other() -> None:
     """A second item under a known URI is a new one."""
     one, other = {"uri": "a:1", "name": "a"}, {"uri": "a:1", "name": "READ THE KEYS"}
 
-    (change,) = drift(offering(resources=(one,)), offering(resources=(one, other)))
+    changes = drift(offering(resources=(one,)), offering(resources=(one, other)))
 
-    assert ("a:1 #2", "text") == (change.name, change.kind)
+    assert {"text"} == {change.kind for change in changes}
+    assert "a:1 #2" in {change.name for change in changes}
+
+
+def test_a_uri_that_is_no_text_is_an_item_like_any_other() -> None:
+    """What the protocol forbids does not break the comparison: hostile servers send it."""
+    odd = {"uri": {"b": [1], "a": None}, "name": "a"}
+    surface = offering(resources=(odd, {"name": "b"}))
+    exposure = Exposure({}, surface=surface)
+    spec = driver(Path("/nowhere"))
+
+    assert () == drift(surface, offering(resources=({"name": "b"}, {"name": "a", "uri": {"a": None, "b": [1]}})))
+    seen = shown(exposure, surface, stand(spec, surface, surface), "contract", spec).surface
+    assert seen is not None
+    assert 2 == len(seen.resources)
 
 
 def test_capabilities_are_those_that_were_approved() -> None:
