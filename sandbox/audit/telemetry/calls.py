@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandbox.audit.telemetry import conventions as names
-from sandbox.audit.telemetry.values import Item, Measure, Span
+from sandbox.audit.telemetry.values import Item, Measure, Span, plain
 from sandbox.wire import tracing
 
 MAX_OPEN: Final = 100_000
@@ -65,6 +65,7 @@ def _answered(
     took, added = attrs.get("duration_us"), attrs.get("overhead_us")
     if not isinstance(took, int) or not isinstance(added, int):  # it ended with an error of the platform
         took, added = (moment - begun) // 1000, 0
+    took, added = max(0, min(took, moment // 1000)), max(0, min(added, took))
     start = min(moment - took * 1000, begun)
     server = _server(record, attrs, start, moment, session)
     forwarded = (took - added) * 1000
@@ -131,7 +132,7 @@ def _attributes(record: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str
         found[names.OPERATION] = names.EXECUTE_TOOL
     if attrs.get("session_id") and str(attrs.get("protocol", "")) < names.STATELESS_SINCE:
         found[names.SESSION] = str(attrs["session_id"])
-    own = {key: attrs[key] for key in ("decision", "reason", "client", "rules") if attrs.get(key)}
+    own = {key: plain(attrs[key]) for key in ("decision", "reason", "client", "rules") if attrs.get(key)}
     own |= {key: str(record[key]) for key in ("driver", "tenant", "instance", "trace") if record.get(key)}
     return found | {names.OWN + key: value for key, value in own.items()}
 

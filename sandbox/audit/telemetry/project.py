@@ -17,22 +17,22 @@ Ids are those of the ledger, so a span and its records are one question to each.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
-
 from sandbox.audit.lines import record_line
 from sandbox.audit.telemetry import conventions as names
 from sandbox.audit.telemetry.calls import Calls
-from sandbox.audit.telemetry.values import Item, Log, Measure, Span
+from sandbox.audit.telemetry.values import Item, Log, Measure, Span, plain
 
 MAX_OPEN: Final = 100_000
 """Intents and traces that are remembered; the oldest are forgotten, and their outcomes have no span."""
 
-MAX_TEXT: Final = 4096
-"""Characters of one attribute."""
+SPAN: Final = re.compile(r"[0-9a-f]{16}")
+"""A span id."""
+
 
 _MEMBERS: Final = ("driver", "tenant", "instance", "phase", "seq")
 
@@ -119,7 +119,13 @@ class Projector:
         attributes |= {names.ADDRESS: str(attrs.get("host", "")), names.NETWORK: names.TCP}
         attributes |= {names.PORT: attrs["port"]} if isinstance(attrs.get("port"), int) else {}
         attributes |= {names.ERROR: str(attrs["reason"])} if attrs.get("reason") else {}
-        calls = [self._calls.place(str(call), trace) for call in attrs.get("calls") or ()]
+        named = attrs.get("calls")
+        spans = (
+            [call for call in named if isinstance(call, str) and SPAN.fullmatch(call)]
+            if isinstance(named, list)
+            else []
+        )
+        calls = [self._calls.place(call, trace) for call in spans]
         if len(calls) == 1:
             trace, parent = calls[0]
         links = tuple(calls) if len(calls) > 1 or (calls and trace != record["trace"]) else ()
@@ -220,17 +226,6 @@ def _place(record: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return members as attributes of ours: lists of texts and plain values as they are, the rest as JSON."""
     return {f"{names.OWN}{key}": plain(value) for key, value in members.items() if value is not None}
-
-
-def plain(value: Any) -> Any:
-    """Return a value as OpenTelemetry can carry it."""
-    if isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return value[:MAX_TEXT]
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return [item[:MAX_TEXT] for item in value]
-    return orjson.dumps(value).decode()[:MAX_TEXT]
 
 
 def derived(*parts: str) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+import orjson
+
+MAX_TEXT: Final = 4096
+"""Characters of one attribute."""
 
 Kind = Literal["internal", "server", "client"]
 Attributes = Mapping[str, Any]
@@ -62,3 +67,16 @@ class Measure:
 
 
 Item = Span | Log | Measure
+
+
+def plain(value: Any) -> Any:
+    """Return a value as OpenTelemetry can carry it; its integers have 64 bits with a sign."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [item[:MAX_TEXT] for item in value]
+    return orjson.dumps(value).decode()[:MAX_TEXT]

@@ -25,6 +25,7 @@ from sandbox.audit.tail import parse
 from sandbox.audit.telemetry.follow import Follower
 from sandbox.audit.telemetry.project import Projector
 from sandbox.audit.telemetry.settings import Settings, settings
+from sandbox.audit.telemetry.values import Item
 
 PAUSE: Final = 0.2
 """Seconds between two looks at a ledger that has not grown."""
@@ -69,7 +70,7 @@ class Worker:
         self._stream, self._link, self._chosen = stream, link, chosen
         self._reasons, self._failing = Reasons(), False
         self._over = threading.Event()
-        self._read = self._unsent = 0
+        self._read = self._skipped = 0
         self._tally: Any = None
         self._most = portion(os.environ)
 
@@ -104,13 +105,23 @@ class Worker:
         for line in lines:
             record = parse(line)
             self._read += 1
-            for item in self._projector.take(record) if record is not None else ():
+            for item in self._projected(record):
                 exporters.emit(item)
                 handed += 1
             if handed >= self._most:
                 exporters.flush()
                 handed = 0
         return bool(lines)
+
+    def _projected(self, record: dict[str, Any] | None) -> list[Item]:
+        """Return what a record becomes; one that defeats us is counted and costs the others nothing."""
+        try:
+            return self._projector.take(record) if record is not None else []
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the export
+            self._skipped += 1
+            if self._skipped == 1:
+                self._tell(state="failing", why=f"a record cannot be projected: {type(error).__name__}")
+            return []
 
     # --- the other side
     def _listen(self) -> None:
@@ -132,7 +143,14 @@ class Worker:
 
     def _report(self, *, finished: bool) -> None:
         sent, failed = (self._tally.sent, self._tally.failed) if self._tally is not None else ({}, {})
-        self._tell(state="ended", finished=finished, records=self._read, sent=dict(sent), failed=dict(failed))
+        self._tell(
+            state="ended",
+            finished=finished,
+            records=self._read,
+            skipped=self._skipped,
+            sent=dict(sent),
+            failed=dict(failed),
+        )
 
     def _tell(self, **said: Any) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
