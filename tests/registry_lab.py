@@ -13,10 +13,15 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from docker.types import EndpointConfig
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from sandbox.launch.images.host import host_images
 from sandbox.launch.images.places import Places
@@ -32,6 +37,9 @@ from tests.tls_kit import authority
 SUBNET: Final = "198.51.100.208/28"
 ADDRESS: Final = "198.51.100.214"
 PORT: Final = 4873
+PATIENCE: Final = 120.0
+"""Seconds for other tests on the same engine to give the network's addresses back."""
+
 ELSEWHERE: Final = "198.51.100.215"
 NAMES: Final = {"registry.test": ADDRESS, "files.test": ELSEWHERE}
 """Both hosts by name; the second one serves the same files, and is not the registry."""
@@ -83,11 +91,11 @@ class Lab:
 
     def requests(self) -> list[str]:
         """Return the paths that were asked for."""
-        return docker("logs", self.container).splitlines()
+        return docker("logs", self.container).splitlines()[1:]
 
     def elsewhere(self) -> list[str]:
         """Return the paths that the host that is not the registry was asked for."""
-        return docker("logs", self.second).splitlines()
+        return docker("logs", self.second).splitlines()[1:]
 
     def by_name(self) -> dict[str, str]:
         """Return the configuration of clients with the registry by its name."""
@@ -159,6 +167,20 @@ def npm_tarball(files: Mapping[str, tarfile.TarInfo | bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def _network(name: str) -> None:
+    """Make the registry's network, when other tests on the same engine have given its addresses back."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            docker("network", "create", "--internal", "--subnet", SUBNET, name)
+        except subprocess.CalledProcessError as error:
+            if "overlaps" not in error.stderr or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
 @contextmanager
 def registry(scratch: Path) -> Iterator[Lab]:
     """Run a registry for one module of tests."""
@@ -180,25 +202,41 @@ def registry(scratch: Path) -> Iterator[Lab]:
     }
     image = host_images().ensure("python", moved=True).id
     name = f"mcp-sandbox-test-registry-{secrets.token_hex(4)}"
-    docker("network", "create", "--internal", "--subnet", SUBNET, name)
-    containers = []
+    _network(name)
+    served = [str(PORT), str(own.cert), str(own.key), str(folder)]
     try:
-        for host, address in NAMES.items():
-            options = ("--network-alias", host, "--ip", address, "--cap-drop", "ALL")
-            containers.append(
-                docker(
-                    *("run", "--detach", "--name", f"{name}-{host}", "--network", name, *options),
-                    *("--volume", f"{scratch}:{scratch}:ro", "--volume", f"{ROOT / 'tests' / 'peers'}:/peers:ro"),
-                    *(image, "/usr/bin/python3", "/peers/registry.py"),
-                    *(str(PORT), str(own.cert), str(own.key), str(folder)),
-                )
+        with ExitStack() as stack:
+            first, second = (
+                stack.enter_context(peer(f"{name}-{host}", image, name, address, host, scratch, served))
+                for host, address in NAMES.items()
             )
-        time.sleep(0.5)
-        yield Lab(folder, name, containers[0], home, environ, containers[1])
+            yield Lab(
+                folder,
+                name,
+                str(first.get_wrapped_container().id),
+                home,
+                environ,
+                str(second.get_wrapped_container().id),
+            )
     finally:
-        for container in containers:
-            docker("rm", "--force", container)
         docker("network", "rm", name)
+
+
+def peer(
+    name: str, image: str, network: str, address: str, alias: str, shared: Path, served: list[str]
+) -> DockerContainer:
+    """Return the container of one host, started when it is entered and removed when it is left."""
+    testcontainers_config.ryuk_disabled = True  # it would be pulled from an image registry, which nobody here has
+    place = EndpointConfig("1.41", aliases=[alias], ipv4_address=address)
+    return (
+        DockerContainer(image)
+        .with_name(name)
+        .with_command(["/usr/bin/python3", "/peers/registry.py", *served])
+        .with_volume_mapping(str(shared), str(shared), "ro")
+        .with_volume_mapping(str(ROOT / "tests" / "peers"), "/peers", "ro")
+        .with_kwargs(network=network, networking_config={network: place}, cap_drop=["ALL"])
+        .waiting_for(LogMessageWaitStrategy("listening"))
+    )
 
 
 def driver(folder: Path, server: Mapping[str, Any], install: list[Mapping[str, Any]]) -> DriverSpec:

@@ -1,8 +1,8 @@
 """A package registry for one test: static files over TLS, in the layouts of npm and the Python index.
 
 Usage: registry.py PORT CERT KEY FOLDER. ``/npm/<name>`` is ``FOLDER/npm/<name>.json``; ``/simple/<name>/`` is
-``FOLDER/simple/<name>/index.html``; ``x.redirect`` says where ``x`` has moved; every other path is a file. Each request
-is a line on stdout.
+``FOLDER/simple/<name>/index.html``; ``x.redirect`` says where ``x`` has moved; every other path is a file. The first
+line on stdout is ``listening``, and each request is a further one.
 """
 
 from __future__ import annotations
@@ -61,4 +61,6 @@ server = http.server.ThreadingHTTPServer(("0.0.0.0", int(PORT)), Registry)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(CERT, KEY)
 server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+sys.stdout.write("listening\n")
+sys.stdout.flush()
 server.serve_forever()
