@@ -247,7 +247,7 @@ def chain(bed: Bed, **changes: Any) -> str:
         manifest = local(tool_id, "python3 ./tool.py", output_schema=TEXT)
         assert 0 == bed.pkg("install", bed.package(manifest, {"tool.py": body})).returncode
     manifest = local(
-        "test.text.pipeline",
+        changes.pop("toolId", "test.text.pipeline"),
         "",
         chain=[
             {"step": "up", "tool": "test.text.upper", "inputMapping": {"text": "$.input.text"}, "outputKey": "upper"},
@@ -263,8 +263,7 @@ def chain(bed: Bed, **changes: Any) -> str:
             "properties": {"text": {"type": "string"}, "tail": {"type": "string", "default": "!"}},
             "required": ["text"],
         },
-        output_schema=TEXT,
-        **changes,
+        **{"output_schema": TEXT, **changes},
     )
     del manifest["implementations"]
     case = {"name": "shouts", "input": {"text": "a"}, "expected": {"text": "A!"}}
@@ -274,16 +273,21 @@ def chain(bed: Bed, **changes: Any) -> str:
 @pytest.mark.claim("P-PKG-09")
 def test_a_chain_is_one_trace_over_sandboxes_of_its_steps(bed: Bed) -> None:
     """Each step has a container and a decision of its own; all of it, and the chain's records, share one trace."""
-    assert 0 == bed.pkg("install", chain(bed)).returncode
+    assert 0 == bed.pkg("install", chain(bed), "--require-tests").returncode
+    failing = bed.pkg(
+        "install", chain(bed, toolId="test.text.failing", output_schema={"type": "array"}), "--require-tests"
+    )
     done = bed.pkg("call", "test.text.pipeline", "--args", '{"text": "quiet"}')
     tested = bed.pkg("test", "test.text.pipeline")
     wrong = bed.pkg("call", "test.text.pipeline", "--args", "{}")
 
+    assert (3, "PKG-052" in failing.stderr) == (failing.returncode, True)
     assert {"text": "QUIET!"} == json.loads(done.stdout)
     assert 0 == tested.returncode, tested.stderr
     assert (3, "PKG-050" in wrong.stderr) == (wrong.returncode, True)
     records = bed.records()
-    first = next(r["trace"] for r in records if r.get("name") == "pkg.step")
+    called = [r for r in records if r.get("name") == "pkg.step" and r["attrs"]["chain"] == "test.text.pipeline"]
+    first = called[-1]["trace"]
     mine = [r for r in records if r.get("trace") == first]
     count = {name: sum(r.get("name") == name and r["phase"] == "outcome" for r in mine) for name in ("pkg.step",)}
     assert {"pkg.step": 2} == count

@@ -8,7 +8,7 @@ import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,46 +95,57 @@ def value_of(result: dict[str, Any]) -> Any:
 
 
 async def call_tool(
-    arguments: argparse.Namespace, recorder: Recorder, store: Store, tool_id: str, given: dict[str, Any]
+    arguments: argparse.Namespace, recorder: Recorder, store: Store, manifest: Manifest, given: dict[str, Any]
 ) -> Any:
-    """Return what an installed tool makes of its arguments; a chain's steps run one after another, in one trace.
+    """Return what a tool makes of its arguments; a chain's steps run one after another, in one trace.
+
+    Args:
+        arguments: of the command.
+        recorder: where facts go.
+        store: where the tool, or the tools of the chain's steps, are installed.
+        manifest: of the tool; that of a chain need not be installed.
+        given: the tool's arguments.
 
     Raises:
-        SandboxError: the tool is not installed, was refused or failed.
+        SandboxError: a tool is not installed, was refused or failed.
     """
     trace = Trace.new()
-    return await _call(arguments, Below(recorder, trace), Scope(recorder, trace, driver=tool_id), store, tool_id, given)
+    calls = _Calls(arguments, Below(recorder, trace), Scope(recorder, trace, driver=manifest.tool_id), store)
+    return await calls.call(manifest, given, 0)
 
 
-async def _call(
-    arguments: argparse.Namespace,
-    recorder: Recorder,
-    scope: Scope,
-    store: Store,
-    tool_id: str,
-    given: dict[str, Any],
-    depth: int = 0,
-) -> Any:
-    installed = store.current(tool_id)
-    manifest, _ = installed.read()
-    if not manifest.chain:
-        async with opened(arguments, recorder, store.link(tool_id), tool_id) as call:
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The calls of one trace."""
+
+    arguments: argparse.Namespace
+    recorder: Recorder
+    scope: Scope
+    store: Store
+
+    async def call(self, manifest: Manifest, given: dict[str, Any], depth: int) -> Any:
+        if manifest.chain:
+            return await self._chain(manifest, given, depth)
+        folder = self.store.link(manifest.tool_id)
+        async with opened(self.arguments, self.recorder, folder, manifest.tool_id) as call:
             return _unwrapped(manifest, await call(given))
-    if depth >= MAX_NESTING:
-        message = f"{tool_id}: chains nest deeper than {MAX_NESTING}"
-        raise CallRefused("PKG-054", message, "call the inner tools directly")
 
-    async def step(one: Step, made: dict[str, Any]) -> Any:
-        scope.intent("pkg.step", chain=tool_id, step=one.step, tool=one.tool)
-        outcome = "failed"
+    async def _chain(self, manifest: Manifest, given: dict[str, Any], depth: int) -> Any:
+        if depth >= MAX_NESTING:
+            message = f"{manifest.tool_id}: chains nest deeper than {MAX_NESTING}"
+            raise CallRefused("PKG-054", message, "call the inner tools directly")
+        return await run_chain(manifest, given, functools.partial(self._step, manifest.tool_id, depth))
+
+    async def _step(self, chain: str, depth: int, step: Step, made: dict[str, Any]) -> Any:
+        self.scope.intent("pkg.step", chain=chain, step=step.step, tool=step.tool)
+        status = "failed"
         try:
-            value = await _call(arguments, recorder, scope, store, one.tool, made, depth + 1)
-            outcome = "ok"
+            tool, _ = self.store.current(step.tool).read()
+            value = await self.call(tool, made, depth + 1)
+            status = "ok"
         finally:
-            scope.outcome("pkg.step", chain=tool_id, step=one.step, status=outcome)
+            self.scope.outcome("pkg.step", chain=chain, step=step.step, status=status)
         return value
-
-    return await run_chain(manifest, given, step)
 
 
 def _unwrapped(manifest: Manifest, value: Any) -> Any:
@@ -144,13 +155,29 @@ def _unwrapped(manifest: Manifest, value: Any) -> Any:
 
 
 async def run_cases(
-    arguments: argparse.Namespace, recorder: Recorder, folder: Path, manifest: Manifest, cases: tuple[Case, ...]
+    arguments: argparse.Namespace,
+    recorder: Recorder,
+    store: Store,
+    folder: Path,
+    manifest: Manifest,
+    cases: tuple[Case, ...],
 ) -> list[Outcome]:
-    """Return how the tests of a package end: one sandbox, one call each.
+    """Return how the tests of a package end: one sandbox and one call each, or one run each of a chain.
+
+    Args:
+        arguments: of the command.
+        recorder: where facts go.
+        store: where the tools of a chain's steps are installed.
+        folder: the package's driver folder, installed or staged.
+        manifest: of the package.
+        cases: its tests.
 
     Raises:
         SandboxError: the sandbox cannot be had; a failing call is a failing test.
     """
+    if manifest.chain:
+        chain = functools.partial(call_tool, arguments, recorder, store, manifest)
+        return [await outcome_of(case, chain) for case in cases]
     async with opened(arguments, recorder, folder, manifest.tool_id) as call:
         return [await outcome_of(case, functools.partial(_value, manifest, call)) for case in cases]
 

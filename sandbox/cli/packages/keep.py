@@ -135,9 +135,11 @@ def _first_that_works(
         )
     for candidate in candidates:
         order = Order(contents, manifest, signed, candidate, here, _wishes(arguments))
-        attempt = functools.partial(_try, arguments, recorder, manifest, cases) if arguments.require_tests else None
+        attempt = (
+            functools.partial(_try, arguments, recorder, store, manifest, cases) if arguments.require_tests else None
+        )
         try:
-            install(store, order, None if manifest.chain else attempt)
+            install(store, order, attempt)
         except InstallRefused as error:
             if candidate is candidates[-1] or error.id != "PKG-046":
                 raise
@@ -148,14 +150,19 @@ def _first_that_works(
 
 
 def _try(
-    arguments: argparse.Namespace, recorder: Recorder, manifest: Manifest, cases: tuple[Case, ...], folder: Path
+    arguments: argparse.Namespace,
+    recorder: Recorder,
+    store: Store,
+    manifest: Manifest,
+    cases: tuple[Case, ...],
+    folder: Path,
 ) -> None:
     """Run the tests of a staged package.
 
     Raises:
         InstallRefused: ``PKG-046``, one fails.
     """
-    work = functools.partial(run_cases, arguments, recorder, folder, manifest, cases)
+    work = functools.partial(run_cases, arguments, recorder, store, folder, manifest, cases)
     outcomes: list[Outcome] = []
 
     async def run() -> int:

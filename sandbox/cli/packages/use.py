@@ -10,7 +10,7 @@ from typing import Any
 from sandbox.cli.bench import run_async
 from sandbox.cli.call import parse_arguments
 from sandbox.cli.evidence import trail
-from sandbox.cli.packages.calling import add_calling, call_tool, outcome_of, run_cases
+from sandbox.cli.packages.calling import add_calling, call_tool, run_cases
 from sandbox.cli.packages.common import action, add_store, store_of
 from sandbox.cli.report import line_of, say
 from sandbox.cli.run import until_signalled
@@ -18,8 +18,6 @@ from sandbox.errors import ServerFault
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.mcpkg import metrics
 from sandbox.mcpkg.metrics import Outcome
-from sandbox.mcpkg.model import Case, Manifest
-from sandbox.mcpkg.store import Store
 
 
 def add_arguments(actions: Any) -> None:
@@ -42,7 +40,9 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 async def _called(arguments: argparse.Namespace, recorder: Recorder, given: dict[str, Any]) -> int:
-    value = await call_tool(arguments, recorder, store_of(arguments), arguments.tool, given)
+    store = store_of(arguments)
+    manifest, _ = store.current(arguments.tool).read()
+    value = await call_tool(arguments, recorder, store, manifest, given)
     print(json.dumps(value, indent=1, ensure_ascii=False))
     return 0
 
@@ -56,10 +56,7 @@ async def _tested(arguments: argparse.Namespace, recorder: Recorder) -> int:
     store = store_of(arguments)
     installed = store.current(arguments.tool)
     manifest, cases = installed.read()
-    if manifest.chain:
-        outcomes = await _chain_cases(arguments, recorder, store, manifest, cases)
-    else:
-        outcomes = await run_cases(arguments, recorder, store.link(manifest.tool_id), manifest, cases)
+    outcomes = await run_cases(arguments, recorder, store, store.link(manifest.tool_id), manifest, cases)
     implementation = str(installed.info.get("implementation", ""))
     worse = metrics.add(store.history(manifest.tool_id), manifest.version, implementation, outcomes)
     run = metrics.run_of(manifest.version, implementation, outcomes)
@@ -67,13 +64,6 @@ async def _tested(arguments: argparse.Namespace, recorder: Recorder) -> int:
     scope.fact("pkg.test", version=manifest.version, total=run["total"], failed=run["failed"], regressions=len(worse))
     _tell(arguments, run, outcomes, worse)
     return ServerFault.exit_code if run["failed"] or worse else 0
-
-
-async def _chain_cases(
-    arguments: argparse.Namespace, recorder: Recorder, store: Store, manifest: Manifest, cases: tuple[Case, ...]
-) -> list[Outcome]:
-    call = functools.partial(call_tool, arguments, recorder, store, manifest.tool_id)
-    return [await outcome_of(case, call) for case in cases]
 
 
 def _tell(arguments: argparse.Namespace, run: dict[str, Any], outcomes: list[Outcome], worse: list[str]) -> None:

@@ -116,7 +116,7 @@ def ask_endpoint(config: dict[str, Any], timeout: float, arguments: dict[str, An
         connection.request(config["method"], target, body=body, headers=headers)
         answer = connection.getresponse()
         data = answer.read(most + 1)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise Failed(f"the endpoint cannot be asked: {type(error).__name__}: {error}") from None
     finally:
         connection.close()
