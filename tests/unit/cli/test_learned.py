@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +37,18 @@ def test_paths_are_read_from_what_programs_print(text: str, found: list[tuple[st
     assert failures([text]) == found
 
 
-def test_a_folder_is_proposed_when_it_exists_here_and_is_not_the_images_own() -> None:
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A file in a folder of this host that no image has."""
+    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
+        file = Path(folder).resolve() / "file"
+        file.touch()
+        yield file
+
+
+def test_a_folder_is_proposed_when_it_exists_here_and_is_not_the_images_own(place: Path) -> None:
     """What exists is proposed once; what does not is noted; folders of the image and granted ones are neither."""
-    here = str(Path(__file__).resolve())
+    here = str(place)
     texts = [
         f"ENOENT: no such file, open '{here}'",
         f"ENOENT: no such file, open '{here}'",
@@ -54,9 +65,9 @@ def test_a_folder_is_proposed_when_it_exists_here_and_is_not_the_images_own() ->
     assert [note.split()[0] for note in notes] == ["/nowhere/at/all", "/granted/y"]
 
 
-def test_a_write_asks_for_the_folder() -> None:
+def test_a_write_asks_for_the_folder(place: Path) -> None:
     """A file that could not be made needs its folder, not itself."""
-    folder = str(Path(__file__).resolve().parent)
+    folder = str(place.parent)
 
     assert folders([f"[Errno 30] Read-only file system: '{folder}/new.txt'"], PLAN)[0] == [(folder, "write")]
 
