@@ -265,7 +265,7 @@ class Instances:
     def figures(self) -> dict[str, int]:
         """Return how many instances there are, for status pages and tests."""
         used = sum(1 for held in self._all if held.leases)
-        warm = sum(1 for held in self._all if held.tenant is None)
+        warm = sum(1 for held in self._all if held.tenant is None and held.paused)
         return {"instances": len(self._all), "used": used, "warm": warm, "tenants": len({k[1] for k in self._bound})}
 
     @property

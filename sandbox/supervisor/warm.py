@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sandbox.errors import SandboxError
 from sandbox.events import Scope
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sandbox.supervisor.pool import Instances
 
 
+REFILL_AFTER: Final = 1.0
+"""Seconds between handing one out and starting the next: a start takes the processor that the first answer needs."""
+
+
 class WarmShelf:
     """The warm instances of a pool, by driver."""
 
@@ -28,12 +32,12 @@ class WarmShelf:
         self._ready: dict[str, list[Held]] = {}
         self._fillers: dict[str, asyncio.Task[None]] = {}
 
-    def refill(self, served: Served) -> None:
-        """Begin what is missing of a driver's warm instances, in the background."""
+    def refill(self, served: Served, after: float = 0.0) -> None:
+        """Begin what is missing of a driver's warm instances, in the background, after some seconds."""
         name = served.spec.id
         wanted = self._pool.bounds.warm if served.warm is None else served.warm
         if wanted and not self._pool.closing and name not in self._fillers:
-            self._fillers[name] = asyncio.create_task(self._fill(served, wanted))
+            self._fillers[name] = asyncio.create_task(self._fill(served, wanted, after))
             self._fillers[name].add_done_callback(lambda _done: self._fillers.pop(name, None))
 
     def take(self, served: Served, plan: SandboxPlan, tenant: TenantId) -> Held | None:
@@ -43,7 +47,7 @@ class WarmShelf:
         found = next((held for held in ready if same and held.sound and held.plan.digest() == plan.digest()), None)
         if found is not None:
             ready.remove(found)
-            self.refill(served)
+            self.refill(served, REFILL_AFTER)
         return found
 
     def spare(self) -> Held | None:
@@ -66,7 +70,8 @@ class WarmShelf:
         for filler in list(self._fillers.values()):
             filler.cancel()
 
-    async def _fill(self, served: Served, wanted: int) -> None:
+    async def _fill(self, served: Served, wanted: int, after: float) -> None:
+        await asyncio.sleep(after)
         ready = self._ready.setdefault(served.spec.id, [])
         while len(ready) < wanted and not self._pool.closing:
             await asyncio.sleep(self._pool.failing(served))

@@ -7,11 +7,12 @@ none is the same object; cleaning twice is cleaning once.*
 from __future__ import annotations
 
 import base64
+import sys
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sandbox.serve.redact import Redactor, encodings
+from sandbox.serve.redact import _GAP, _GAPS, Redactor, encodings
 from sandbox.serve.results import without_controls
 
 secrets = st.text(st.characters(exclude_categories=("Cs",)), min_size=8, max_size=60)
@@ -47,3 +48,10 @@ def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     once = without_controls(text)
 
     assert without_controls(once) == once
+
+
+def test_both_forms_of_a_gap_are_the_same() -> None:
+    """What is searched for and what is taken out are the same characters, all of Unicode through."""
+    differ = [code for code in range(sys.maxunicode + 1) if bool(_GAP.match(chr(code))) != (code in _GAPS)]
+
+    assert [] == differ
