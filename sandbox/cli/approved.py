@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from sandbox.cli import options
 from sandbox.cli.report import line_of, say
@@ -18,19 +19,38 @@ if TYPE_CHECKING:
 
 def opening(arguments: argparse.Namespace) -> Options:
     """Return how a command opens a server; the operator's ceiling is asked about pins only when there are none."""
-
-    def required() -> bool:
-        from sandbox.cli.wiring import load_policy  # heavy, and needed by few
-
-        return not load_policy(getattr(arguments, "policy", None)).first_use
-
     bounds: dict[str, int] = {}
     if getattr(arguments, "policy", None) is not None or (options.CONFIG / "policy.toml").exists():
         from sandbox.cli.bounds import call_bounds  # without a file of the operator the defaults are the same
 
         own = call_bounds(arguments)
         bounds = {"max_message": own.message, "max_depth": own.depth, "max_stderr": own.stderr}
-    return Options(names=arguments.names, fitting=Fitting(verdicts=KeptVerdicts()), pins_required=required, **bounds)
+    return Options(
+        names=arguments.names,
+        fitting=Fitting(verdicts=KeptVerdicts()),
+        pins_required=pins_required(arguments),
+        **bounds,
+    )
+
+
+def pins_required(arguments: argparse.Namespace) -> Callable[[], bool]:
+    """Return what asks the operator's ceiling whether a server that nobody has approved is refused."""
+
+    def required() -> bool:
+        from sandbox.cli.wiring import load_policy  # heavy, and needed by few
+
+        return not load_policy(getattr(arguments, "policy", None)).first_use
+
+    return required
+
+
+def askable(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the server is told that the client can be asked for: nothing, without rules of the operator's own."""
+    if arguments.rules is None and not (options.CONFIG / "rules").is_dir():
+        return {}
+    from sandbox.cli.rules import capabilities_for  # heavy, and needed by few
+
+    return capabilities_for(arguments.rules)
 
 
 def tell(live: LiveServer) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.events import Recorder, Scope
     from sandbox.plan.model import SandboxPlan
     from sandbox.spec.model import DriverSpec
+    from sandbox.supervisor.options import Options
     from sandbox.vet.drift import Change
     from sandbox.vet.model import ServerSurface
     from sandbox.vet.pins import Pins
@@ -38,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_audit_options(parser)
     parser.add_argument("--all", action="store_true", help="also show what nobody has to decide")
     parser.add_argument("--expect", metavar="DIGEST", default="", help="approve: only this surface, as `diff` named it")
+    parser.add_argument(
+        "--rules",
+        type=options.path,
+        metavar="DIR",
+        help="folder of Cedar rules: they decide what the server may ask for",
+    )
     parser.add_argument("--online", action="store_true", help="start the server with its network and its secrets")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -119,7 +126,7 @@ async def _offline(
             finished(progress)
         scope = Scope(recorder, Trace.new(), driver=review.spec.id)
         review.record(scope)
-        surface = await survey(backend, review.spec, review.plan, scope, secrets)
+        surface = await survey(backend, review.spec, review.plan, scope, secrets, _as_run(arguments))
     return review.spec, review.plan, surface, scope
 
 
@@ -131,8 +138,16 @@ async def _online(
     from sandbox.supervisor.survey import survey
 
     async with bench(arguments, recorder, person()) as ready:
-        surface = await survey(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets)
+        surface = await survey(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, _as_run(arguments))
         return ready.spec, ready.plan, surface, ready.scope
+
+
+def _as_run(arguments: argparse.Namespace) -> Options:
+    """Return how a server is opened so that it is told of its client what `run` tells it."""
+    from sandbox.cli.approved import askable
+    from sandbox.supervisor.options import Options
+
+    return Options(capabilities=askable(arguments))
 
 
 def _changes(spec: DriverSpec, known: Pins | None, offered: ServerSurface) -> tuple[Change, ...] | None:

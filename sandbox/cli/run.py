@@ -14,12 +14,12 @@ import functools
 import importlib
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
 from sandbox.cli import options
-from sandbox.cli.approved import opening
+from sandbox.cli.approved import askable, opening
 from sandbox.cli.bench import Bench, bench, run_async
 from sandbox.cli.evidence import trail
 from sandbox.cli.progress import quiet_progress
@@ -73,19 +73,10 @@ async def _served(arguments: argparse.Namespace, recorder: Recorder, channel: Ch
 
 async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:
     loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "sandbox.cli.serving")
-    chosen = dataclasses.replace(opening(arguments), capabilities=_askable(arguments))
+    chosen = dataclasses.replace(opening(arguments), capabilities=askable(arguments))
     async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
         serving = await loading
         return int(await serving.serve(live, ready, arguments, channel))
-
-
-def _askable(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what the server is told that the client can be asked for: nothing, without rules of the operator's own."""
-    if arguments.rules is None and not (options.CONFIG / "rules").is_dir():
-        return {}
-    from sandbox.cli.rules import capabilities_for  # heavy, and needed by few
-
-    return capabilities_for(arguments.rules)
 
 
 async def until_signalled(work: Callable[[], Awaitable[int]]) -> int:

@@ -27,11 +27,21 @@ class Watch(Protocol):
 
     exposure: Exposure
 
-    async def before_call(self) -> int:
-        """Return when what the server has announced is judged."""
+    @property
+    def announced(self) -> int:
+        """Number of the reading that has to be judged before anything is forwarded."""
 
-    async def after_call(self, number: int) -> None:
-        """Return when everything that was to be read before a call's result is judged."""
+    def judged(self, number: int) -> bool:
+        """Return whether the reading of a number is judged."""
+
+    async def until(self, number: int) -> None:
+        """Return when it is."""
+
+    def ahead_of_call(self) -> int:
+        """Have the lists read ahead of a call; return what has to be judged before its result."""
+
+    def after_call(self) -> None:
+        """Have the lists read after a call."""
 
 
 class InService:
@@ -88,16 +98,20 @@ class InService:
         return await self._inner.complete(params, call)
 
     async def _announced(self, call: CallInfo) -> int:
-        try:
-            async with asyncio.timeout(call.remaining()):  # wait_for would make a task for each call
-                return await self._watch.before_call()
-        except TimeoutError:
-            raise CallRefused("VET-142", UNSETTLED, MEND) from None
+        """Wait for what the server has announced; return what has to be judged before the result."""
+        await self._until(self._watch.announced, call)
+        return self._watch.ahead_of_call()
 
     async def _judged(self, number: int, call: CallInfo) -> None:
+        """Wait for what has to be judged before a result is passed on."""
+        await self._until(max(number, self._watch.announced), call)
+        self._watch.after_call()
+
+    async def _until(self, number: int, call: CallInfo) -> None:
+        if self._watch.judged(number):  # most calls: a task for waiting would cost them a tenth of their time
+            return
         try:
-            async with asyncio.timeout(call.remaining()):
-                await self._watch.after_call(number)
+            await asyncio.wait_for(self._watch.until(number), call.remaining())
         except TimeoutError:
             call.scope.fact("call.withhold", tool="", reason="VET-142", why=UNSETTLED)
             raise CallRefused("VET-142", UNSETTLED, MEND) from None

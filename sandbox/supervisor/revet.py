@@ -100,7 +100,7 @@ class Revetter:
 
     async def hold(self) -> None:
         """Return when what was asked for has been read, and read nothing more: the server is about to be frozen."""
-        await self._until(self._asked)
+        await self.until(self._asked)
         self._free.clear()
 
     def go_on(self, scope: Scope) -> None:
@@ -109,16 +109,30 @@ class Revetter:
         self._free.set()
 
     # --- around a call -------------------------------------------------------------------------------------------
-    async def before_call(self) -> int:
-        """Return when what the server has announced is judged; the number is for :meth:`after_call`."""
-        await self._until(self._announced)
+    @property
+    def announced(self) -> int:
+        """Number of the reading that has to be judged before anything is forwarded."""
+        return self._announced
+
+    def judged(self, number: int) -> bool:
+        """Return whether the reading of a number is judged, or nothing will be read any more."""
+        return self._read >= number or self._over
+
+    async def until(self, number: int) -> None:
+        """Return when :meth:`judged`."""
+        if not self.judged(number):
+            settled: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((number, settled))
+            await settled
+
+    def ahead_of_call(self) -> int:
+        """Have the lists read ahead of a call, within the rate; return what has to be judged before its result."""
         if self._bucket.take(self._loop.time()):
             self._ask("before a call")
         return self._asked
 
-    async def after_call(self, number: int) -> None:
-        """Return when everything that was to be read before the call's result is judged; have it read again."""
-        await self._until(max(number, self._announced))
+    def after_call(self) -> None:
+        """Have the lists read after a call, within the rate."""
         if self._bucket.take(self._loop.time()):
             self._ask("after a call")
 
@@ -143,23 +157,17 @@ class Revetter:
         self._wake.set()
         return self._asked
 
-    async def _until(self, number: int) -> None:
-        """Return when the reading of a number is judged, or nothing will be read any more."""
-        if self._read < number and not self._over:
-            judged: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append((number, judged))
-            await judged
-
     def _settle(self) -> None:
         """Let go on who waited for what has been read."""
-        due = [entry for entry in self._waiting if entry[0] <= self._read or self._over]
-        self._waiting = [entry for entry in self._waiting if entry not in due]
-        for _, judged in due:
-            if not judged.done():
-                judged.set_result(None)
+        waiting, self._waiting = self._waiting, []
+        for number, settled in waiting:
+            if not self.judged(number):
+                self._waiting.append((number, settled))
+            elif not settled.done():
+                settled.set_result(None)
 
     async def _work(self) -> None:
-        while not self._over:
+        while True:
             if self._asked == self._read:
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):

@@ -193,7 +193,7 @@ async def test_lists_that_cannot_be_read_take_everything_out(tmp_path: Path) -> 
         tools = await stage.tools()
         stage.server.mode = "honest"
         stage.live.revetter.server_notified("notifications/tools/list_changed", {})
-        await stage.live.revetter.before_call()
+        await stage.live.revetter.until(stage.live.revetter.announced)
         again = await stage.call("my-read")
         said = stage.said()
 

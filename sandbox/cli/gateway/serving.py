@@ -16,6 +16,7 @@ import msgspec
 
 from sandbox import __version__
 from sandbox.cli import hostfacts
+from sandbox.cli.approved import pins_required
 from sandbox.cli.bench import _egress, engine, secrets_of
 from sandbox.cli.gateway import mounts
 from sandbox.cli.gateway.config import GatewayConfig, check_exposure, listen_of, load_config
@@ -54,6 +55,7 @@ from sandbox.serve.ratelimit import Rate
 from sandbox.supervisor.admission import LiveServer
 from sandbox.supervisor.held import Opener, Served
 from sandbox.supervisor.opening import opening
+from sandbox.supervisor.options import Options
 from sandbox.supervisor.pool import Instances
 from sandbox.tenant import TenantId
 
@@ -153,7 +155,9 @@ async def _pool(
 
     def opener() -> Opener:
         beside = functools.partial(mounts.neighbours, mounted)
-        made = {kind: opening(one, scope, neighbours=beside) for kind, one in (("", backend), *engines.items())}
+        chosen = Options(pins_required=pins_required(arguments))
+        pairs = (("", backend), *engines.items())
+        made = {kind: opening(one, scope, chosen, neighbours=beside) for kind, one in pairs}
 
         def open_one(served: Served, plan: Any, tenant: TenantId | None) -> Any:
             return made["remote" if plan.server_kind == "remote" else ""](served, plan, tenant)
