@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runtime", default="", help="use this OCI runtime; refused when the engine does not have it")
     parser.add_argument(
-        "--unsafe-tenant", type=options.tenant, default="", metavar="NAME",
+        "--unsafe-tenant", type=options.tenant, metavar="NAME",
         help="let everybody in without signing in, as this tenant; on loopback only",
     )  # fmt: skip
     options.add_audit_options(parser)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -134,11 +133,10 @@ def served(mounted: Mounted, own: tuple[str, ...], socket_path: str) -> Served:
             return review.plan
         return plan_for(mounted, tenant or NOBODY, own, socket_path)
 
-    @functools.cache
-    def secrets() -> Mapping[str, str]:
-        return secrets_of(review.spec, plan(None))
+    def secrets(tenant: TenantId | None) -> Mapping[str, str]:
+        return {} if separate and tenant is None else secrets_of(review.spec, plan(tenant))
 
-    return Served(review.spec, plan, lambda _tenant: secrets(), warm=0 if separate else mounted.config.warm)
+    return Served(review.spec, plan, secrets, warm=0 if separate else mounted.config.warm)
 
 
 def plan_for(mounted: Mounted, tenant: TenantId, own: tuple[str, ...], socket_path: str) -> SandboxPlan:

@@ -44,6 +44,9 @@ from sandbox.wire.versions import HANDSHAKE_VERSIONS, STATELESS_VERSIONS, V2025_
 
 SESSION: Final = "mcp-session-id"
 ALLOWED: Final = {"Allow": "GET, POST, DELETE"}
+MAX_CAUSE: Final = 1000
+"""Characters of what went wrong behind a refusal that are recorded."""
+
 CLOSING: Final = 2.0
 """Seconds in which the session of one request has to end after its answer."""
 
@@ -298,7 +301,10 @@ def failed(error: SandboxError, message: Message) -> HttpRefused:
     """Return what a client is told whose server could not be started; the reason is for the operator (502)."""
     text = "the server behind this endpoint could not be started"
     mend = f"ask who runs this gateway to look for {error.id} in its trail"
-    return HttpRefused(502, "GATE-034", text, mend, code=error.rpc_code, request_id=getattr(message, "id", None))
+    return HttpRefused(
+        502, "GATE-034", text, mend, code=error.rpc_code, request_id=getattr(message, "id", None),
+        cause=str(error)[:MAX_CAUSE],
+    )  # fmt: skip
 
 
 async def accepted(send: Send) -> None:

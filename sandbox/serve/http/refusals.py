@@ -31,6 +31,7 @@ class HttpRefused(SandboxError):
         code: JSON-RPC code.
         data: further members of the error's data.
         request_id: of the message, where it could be read.
+        cause: what went wrong behind it, for the trail only.
     """
 
     rpc_code = OWN_CODE
@@ -46,6 +47,7 @@ class HttpRefused(SandboxError):
         code: int = OWN_CODE,
         data: Mapping[str, Any] | None = None,
         request_id: RequestId | None = None,
+        cause: str = "",
     ) -> None:
         super().__init__(id, message, mend)
         self.status = status
@@ -53,6 +55,7 @@ class HttpRefused(SandboxError):
         self.code = code
         self.data = dict(data or {})
         self.request_id = request_id
+        self.cause = cause
 
     def body(self) -> bytes:
         """Return the JSON-RPC error."""
@@ -94,7 +97,9 @@ class RefusalLog:
         if not self._bucket.take(now):
             self._unrecorded += 1
             return
-        more = {"unrecorded": self._unrecorded} if self._unrecorded else {}
+        more: dict[str, Any] = {"unrecorded": self._unrecorded} if self._unrecorded else {}
+        if error.cause:
+            more["cause"] = error.cause
         self._unrecorded = 0
         self._scope.within(tenant=tenant).fact(
             "gateway.refuse",

@@ -1,0 +1,174 @@
+"""``mcp-sandbox serve`` in front of real containers: two tenants with tokens, both eras, SIGTERM, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.engine.drivers import COMMAND, give
+from tests.gateway_lab import Issuing
+from tests.shared import ROOT
+
+pytestmark = [pytest.mark.engine, pytest.mark.anyio, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def issuer() -> Iterator[tuple[Issuing, str]]:
+    """An issuer whose metadata and keys are on loopback."""
+    made = Issuing()
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
+            described = {"issuer": url, "jwks_uri": f"{url}/keys"}
+            found = {"/keys": made.jwks(), "/.well-known/oauth-authorization-server": described}.get(self.path)
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(found or {}).encode())
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Pages)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield made, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@dataclass
+class Served:
+    """A gateway in a process of its own."""
+
+    url: str
+    process: asyncio.subprocess.Process
+    audit: Path
+    tenants: Path
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def gateway(scratch: Path, issuer_url: str) -> AsyncIterator[Served]:
+    """Serve two drivers: one with a folder for each tenant, one for everybody."""
+    drivers, tenants = scratch / "drivers", scratch / "tenants"
+    for name in ("memory-mcp", "text-mcp"):
+        shutil.copytree(ROOT / "drivers" / name, drivers / name)
+    for tenant in ("acme", "beta"):
+        (tenants / tenant).mkdir(parents=True)
+        give(tenants / tenant)
+    config = scratch / "gateway.toml"
+    config.write_text(
+        f'[[issuer]]\nurl = "{issuer_url}"\n[driver.memory-mcp]\nroot = {{ "/data" = "{tenants}/{{tenant}}" }}\n'
+        '[driver.text-mcp]\nauth = "none"\n'
+    )
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "serve", str(drivers), "--listen", f"127.0.0.1:{port}", "--config", str(config),
+        "--audit-dir", str(scratch / "audit"), stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    said = b""
+    try:
+        async with asyncio.timeout(120):
+            while b"/mcp/text-mcp serves" not in said:
+                line = await process.stderr.readline()
+                assert line, said.decode()
+                said += line
+        yield Served(f"http://127.0.0.1:{port}", process, scratch / "audit", tenants)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 60)
+
+
+@contextlib.asynccontextmanager
+async def client(served: Served, path: str, token: str, mode: str) -> AsyncIterator[Client]:
+    """Connect the Python SDK's client with a token."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with httpx2.AsyncClient(headers=headers, timeout=90, trust_env=False) as http:
+        transport = streamable_http_client(served.url + path, http_client=http)
+        async with Client(transport, mode=mode) as made:  # type: ignore[arg-type]
+            yield made
+
+
+def containers() -> set[str]:
+    """Return the names of every container of ours."""
+    listed = subprocess.run(
+        ["docker", "ps", "-a", "--filter", "label=io.mcp-sandbox.run", "--format", "{{.Names}}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(listed.stdout.split())
+
+
+@pytest.mark.claim("P-GATE-07")
+async def test_tenants_with_tokens_share_nothing_and_nothing_is_left(
+    tmp_path: Path, issuer: tuple[Issuing, str]
+) -> None:
+    """What one tenant stores another does not find; containers are one each; SIGTERM leaves nothing but the trail."""
+    signing, issuer_url = issuer
+    entity = {"name": "Rosebud", "entityType": "word", "observations": ["of acme"]}
+    async with gateway(tmp_path, issuer_url) as served:
+
+        def token(tenant: str) -> str:
+            return signing.token(served.url + "/mcp/memory-mcp", iss=issuer_url, tenant=tenant)
+
+        graphs = {}
+        async with client(served, "/mcp/memory-mcp", token("acme"), "legacy") as acme:
+            made = await acme.call_tool("mem-create-entities", {"entities": [entity]})
+            graphs["acme"] = (await acme.call_tool("mem-read-graph", {})).model_dump_json()
+        async with client(served, "/mcp/memory-mcp", token("beta"), "2026-07-28") as beta:
+            graphs["beta"] = (await beta.call_tool("mem-read-graph", {})).model_dump_json()
+        async with client(served, "/mcp", "", "auto") as stranger:
+            names = [tool.name for tool in (await stranger.list_tools()).tools]
+            crc = await stranger.call_tool("text-mcp__text-crc32", {"text": "123456789"})
+        running = containers()
+        served.process.send_signal(signal.SIGTERM)
+        status = await asyncio.wait_for(served.process.wait(), 60)
+
+    assert not made.is_error
+    assert "Rosebud" in graphs["acme"]
+    assert "Rosebud" not in graphs["beta"]
+    assert names
+    assert all(name.startswith("text-mcp__") for name in names)
+    assert "cbf43926" in crc.model_dump_json()
+    assert 0 == status
+    own = launched(served.audit)
+    assert 3 == len(own & running)
+    assert not own & containers()
+    assert 0 == verify(served.audit)
+
+
+def launched(audit: Path) -> set[str]:
+    """Return the names of the containers that the trail speaks of."""
+    text = "".join(path.read_text() for path in audit.rglob("*.jsonl"))
+    return set(re.findall(r'"container_name":"([^"]+)"', text))
+
+
+def verify(audit: Path) -> int:
+    """Return the status of ``audit verify``."""
+    done = subprocess.run([*COMMAND, "audit", "verify", "--audit-dir", str(audit)], capture_output=True, check=False)
+    return done.returncode
