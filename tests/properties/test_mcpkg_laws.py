@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import PurePosixPath
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import InstallRefused
@@ -45,6 +45,7 @@ class Files:
         return self.files[name]
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_an_accepted_path_stays_below_its_folder_everywhere(name: str) -> None:
     """What passes is relative, has no part that climbs, and reads the same with either separator."""
@@ -59,6 +60,7 @@ def test_an_accepted_path_stays_below_its_folder_everywhere(name: str) -> None:
     assert path.isprintable()
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,2}x?)?\.t", fullmatch=True), st.binary(max_size=300), max_size=6
@@ -77,6 +79,7 @@ def test_packing_and_reading_is_the_identity(files: dict[str, bytes]) -> None:
     assert data == pack(Files(dict(reversed(files.items()))))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=4))
 def test_a_changed_byte_is_refused_or_changes_no_file(place: int, change: bytes) -> None:
     """Overwriting bytes anywhere gives a refusal, or the same names and contents (times and versions mean nothing)."""
@@ -93,6 +96,7 @@ def test_a_changed_byte_is_refused_or_changes_no_file(place: int, change: bytes)
     assert {name: before.read(name) for name in before.names()} == read
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_package_or_a_refusal(data: bytes) -> None:
     """Nothing but InstallRefused comes out of bytes, with an end record or without."""
@@ -104,6 +108,7 @@ def test_any_bytes_are_a_package_or_a_refusal(data: bytes) -> None:
             continue
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_every_value_is_expected_of_itself(value: object) -> None:
     """A result satisfies the expectation that is the result, and the emptied one."""
@@ -112,6 +117,7 @@ def test_every_value_is_expected_of_itself(value: object) -> None:
         assert [] == judge(Case(file="", name="", input={}, has_expected=True, expected={}), value)
 
 
+@settings(deadline=None)
 @given(JSON, JSON)
 def test_equality_is_symmetric_and_keeps_truth_apart_from_numbers(one: object, other: object) -> None:
     """`true` is not 1; equality does not depend on the order of the question."""
