@@ -190,20 +190,26 @@ class Revetter:
             surface = await collect(_Patient(self._peer, self._patience), self._spec, self._peer.client_capabilities)
         except SandboxError as error:
             if self._peer.fault is None:
-                self._unread(occasion, error)
+                self._unread(occasion, error.id)
             return
         seen = digest_of(surface)
         if seen == self._seen and self._good is not None:
             return
         if seen != self._seen:
             self._scope.fact("vet.recheck", occasion=occasion, was=self._seen, now=seen)
-        judged = await self._judge(surface, self._scope)
+        try:
+            judged = await self._judge(surface, self._scope)
+        except SandboxError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not leave anything in service unjudged
+            self._unread(occasion, type(error).__name__)
+            return
         self._seen, self._good = seen, judged
         self._publish(judged)
 
-    def _unread(self, occasion: str, error: SandboxError) -> None:
+    def _unread(self, occasion: str, error: str) -> None:
         if self._good is not None:
-            self._scope.fact("vet.recheck", occasion=occasion, was=self._seen, error=error.id)
+            self._scope.fact("vet.recheck", occasion=occasion, was=self._seen, error=error)
         self._good = None
         self._publish(self._nothing(UNREADABLE))
 

@@ -230,3 +230,20 @@ async def test_what_cannot_be_recorded_goes_out_of_service(tmp_path: Path) -> No
 
     assert answers[-1]["isError"]
     assert MARK not in said
+
+
+async def test_a_defect_of_ours_leaves_nothing_in_service(tmp_path: Path) -> None:
+    """When judging itself fails, calls are refused at once: none waits for a judgement that never comes."""
+    await approve(tmp_path)
+
+    async def fail(*_: Any) -> Any:
+        raise ValueError("a defect")
+
+    async with playing("calls", tmp_path) as stage:
+        stage.live.revetter._judge = fail
+        answers = await use(stage)
+        said = stage.said()
+
+    assert answers[-1]["isError"]
+    assert MARK not in said
+    assert "ValueError" in [fact.get("error") for fact in stage.facts("vet.recheck")]
