@@ -190,6 +190,7 @@ def test_a_secret_of_another_host_is_refused(
     "build",
     [
         lambda t: request(f"GET /{t}/x"),
+        lambda t: request(f"{t} /x"),
         lambda t: request("GET /x", f"{t}: x"),
         lambda t: request("POST /x", f"Content-Length: {MAX_BODY + 100}") + b"x" * MAX_BODY + t.encode(),
         lambda t: (

@@ -5,7 +5,7 @@ percent-encoded in the query of a target and in a form, JSON-escaped in a JSON b
 credentials. Everything else of a request goes on as :class:`~.requests.Gate` writes it.
 
 Invariant: what is sent on holds no placeholder; a placeholder of a secret that is not for this host, or in a place
-where none is put in (the path, the name of a field, a body beyond the bound), ends the connection.
+where none is put in (method, path, name of a field, body beyond the bound), ends the connection.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Replacer:
             Denied: ``EGR-126``.
         """
         path, mark, query = target.partition(b"?")
-        self._none(path)
-        written = [(self._none(name), self._field(name.lower(), value)) for name, value in fields]
+        self.none(path)
+        written = [(self.none(name), self._field(name.lower(), value)) for name, value in fields]
         written = [(name, value) for name, value in written if name.lower() != b"accept-encoding"]
         written.append((b"Accept-Encoding", b"identity"))  # what comes back is looked through
         target = path + mark + self._put(query, _percent)
@@ -124,14 +124,14 @@ class Replacer:
         if name in {b"authorization", b"proxy-authorization"} and scheme.lower() == b"basic" and space:
             return scheme + b" " + self._basic(rest)
         if name in {b"host", b"content-length", b"transfer-encoding", b"upgrade"}:
-            return self._none(value)
+            return self.none(value)
         return self._put(value, bytes)
 
     def _basic(self, text: bytes) -> bytes:
         try:
             plain = base64.b64decode(text.strip(), validate=True)
         except binascii.Error:
-            return self._none(text)
+            return self.none(text)
         return base64.b64encode(self._put(plain, bytes)) if PREFIX in plain else text
 
     def _put(self, data: bytes, write: type[bytes] | object) -> bytes:
@@ -144,9 +144,14 @@ class Replacer:
                 data = data.replace(placeholder, write(value))  # type: ignore[operator]
                 if len(data) > MAX_BODY + MAX_HEAD:
                     raise Denied(PLACEHOLDER, "too much with the values in it")
-        return self._none(data)
+        return self.none(data)
 
-    def _none(self, data: bytes) -> bytes:
+    def none(self, data: bytes) -> bytes:
+        """Return bytes of a place where no value is put in.
+
+        Raises:
+            Denied: ``EGR-126``, a placeholder stands there.
+        """
         if self._all.on_its_way(data):
             raise Denied(PLACEHOLDER, "of another secret, or where no value is put in")
         return data

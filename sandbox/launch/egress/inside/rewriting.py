@@ -55,6 +55,7 @@ class RewritingGate(Gate):
     def _begin(self, request: h11.Request) -> bytes:
         """Check a head and keep it until its body is known."""
         super()._write(request)
+        self._replacer.none(request.method)
         target, fields = self._replacer.head(request.target, list(request.headers.raw_items()))
         named = {name.lower(): value for name, value in fields}
         self._line = b"%s %s HTTP/%s\r\n" % (request.method, target, request.http_version)

@@ -149,10 +149,17 @@ class _Talk:
             if not data:
                 await self._ended()
                 return
-            if self._gate.upgrading and not await self._upgraded:
-                self._upgraded = asyncio.get_running_loop().create_future()
+            if await self._declined():
                 await self._server.write(self._gate.refused())
         await self._pass(self._gate.rest())
+
+    async def _declined(self) -> bool:
+        """Return whether an upgrade was asked for, and the server does not agree to it."""
+        if not self._gate.upgrading:
+            return False
+        accepted = await self._upgraded
+        self._upgraded = asyncio.get_running_loop().create_future()
+        return not accepted
 
     async def _pass(self, data: bytes) -> None:
         """Carry what follows an upgrade."""
