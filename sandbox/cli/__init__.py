@@ -39,6 +39,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             Command("serve", "serve", "serve many drivers to many tenants over HTTP, with one registry and one trail"),
             Command("tools", "tools", "list what a driver exposes"),
             Command("call", "call", "call one tool of a driver"),
+            Command("client", "client", "put a driver or gateway into an MCP client's configuration, or take it out"),
             Command("demo", "demo", "show the main job on a driver, step by step"),
         ),
     ),
