@@ -208,7 +208,8 @@ def test_any_change_of_the_bytes_is_refused_with_its_place_or_loads(data: st.Dat
 # --- typos ------------------------------------------------------------------------------------------------------------
 def granted(spec: DriverSpec) -> tuple[Any, ...]:
     """Return everything a driver asks to be allowed, limited to or bound to."""
-    bindings = [msgspec.to_builtins(binding.model_copy(update={"origin": Origin(file="")})) for binding in spec.bindings]
+    nowhere = {"origin": Origin(file="")}
+    bindings = [msgspec.to_builtins(binding.model_copy(update=nowhere)) for binding in spec.bindings]
     return (
         spec.server, spec.transport, spec.egress, spec.ingress, spec.sandbox, spec.limits, spec.connection, spec.region,
         spec.policy_tags, spec.requires, spec.resources, spec.secrets, spec.protocol_version, bindings,
