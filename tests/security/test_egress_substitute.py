@@ -7,6 +7,7 @@ The control is delivery as a variable: the same search of memory, environment an
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ import pytest
 
 from sandbox.events import Scope, Trace
 from sandbox.launch.docker import DockerBackend
+from sandbox.launch.egress import substitution
 from sandbox.launch.egress.provider import EgressAttachment
 from sandbox.plan.baseline import CA_TARGET
 from sandbox.plan.environment import CA_VARIABLES, MORE_CA_VARIABLES
@@ -25,6 +27,7 @@ from sandbox.policy.hosts import parse_rules
 from sandbox.testing.memory import MemoryRecorder
 from sandbox.testing.plans import baseline_plan
 from tests.egress_lab import ALLOWED_CIDRS, PEERS, PYTHON, Box, Lab, Stream, certificate, image, laboratory
+from tests.peer_image import peer_image
 
 pytestmark = [pytest.mark.engine, pytest.mark.anyio, pytest.mark.slow]
 
@@ -144,6 +147,7 @@ def recorded(box: Box) -> str:
     return repr([(fact.name, dict(fact.attrs)) for fact in box.recorder.facts])
 
 
+@pytest.mark.claim("P-EGR-31")
 async def test_the_value_arrives_and_is_nowhere_inside(lab: Lab, value: str, tmp_path: Path) -> None:
     """The host gets the value; the sandbox's memory, environment and files, the engine and the facts never have it."""
     await lab.forget()
@@ -180,6 +184,7 @@ async def test_control_a_variable_is_found(lab: Lab, value: str, tmp_path: Path)
     assert {"environ", "inspect", "memory"} <= set(places)
 
 
+@pytest.mark.claim("P-EGR-33")
 async def test_a_file_is_found_where_it_should_be_and_nowhere_else(lab: Lab, value: str, tmp_path: Path) -> None:
     """A secret file is readable, read-only, on tmpfs, not in inspect, and gone from the host with the sandbox."""
     async with lab.backend() as (backend, _):
@@ -203,6 +208,7 @@ async def test_a_file_is_found_where_it_should_be_and_nowhere_else(lab: Lab, val
     assert not left
 
 
+@pytest.mark.claim("P-EGR-32")
 @pytest.mark.parametrize(
     ("probe", "reason"),
     [
@@ -249,6 +255,60 @@ async def test_other_hosts_keep_their_own_tls(lab: Lab, value: str, tmp_path: Pa
 
     assert ssl.PEM_cert_to_DER_cert(certificate()[0]).hex() == other
     assert own != other
+
+
+@pytest.mark.parametrize("client", ["node", "curl", "curl-form", "git"])
+async def test_ordinary_clients(lab: Lab, value: str, tmp_path: Path, client: str) -> None:
+    """Node's fetch, curl and git trust the sandbox's authority by their usual variables; the host gets the value."""
+    await lab.forget()
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(certificate()[0])
+    network = NetworkPlan("broker", parse_rules(RULES), ALLOWED_CIDRS)
+    plan = baseline_plan(network=network, seccomp="net", authorities=(str(bundle),), **SUBSTITUTED)
+    made = substitution.prepare(plan, {SLUG: value})
+    token = made.placeholders[SLUG]
+    provider = await lab.provider(os.urandom(16).hex())
+    try:
+        way = await provider.attach(plan, Scope(MemoryRecorder(), Trace.new()), provider.run_id, made)
+        status, output = await lab.command(way, *program(client, authority_of(made), token))
+        arrived = await lab.arrived("good", "request")
+    finally:
+        await provider.close()
+
+    sent = repr([(request["line"], request["headers"], request["body"]) for request in arrived])
+    basic = base64.b64encode(f"me:{value}".encode()).decode()
+    assert value in sent or basic in sent, (status, output[-400:])
+    assert token not in sent
+    assert value not in output
+
+
+def authority_of(made: substitution.Substitution) -> str:
+    """Return the certificate of the sandbox's own authority; the host's beside it are too long for an argument."""
+    begin = "-----BEGIN CERTIFICATE-----"
+    return begin + made.trusted.decode().rpartition(begin)[2]
+
+
+def program(client: str, trusted: str, token: str) -> tuple[str, ...]:
+    """Return image and arguments of an ordinary client, which writes the authority to a file as the sandbox has it."""
+    if client == "node":
+        inner = f"fetch('https://{HOST}/big/0', {{headers: {{'X-Key': '{token}'}}}}).then(r => console.log(r.status))"
+        outer = (
+            f"require('fs').writeFileSync('/tmp/ca.pem', {trusted!r});"
+            f"require('child_process').execFileSync(process.execPath, ['-e', {inner!r}], "
+            "{env: {NODE_EXTRA_CA_CERTS: '/tmp/ca.pem'}})"
+        )
+        return image("node"), "/usr/bin/node", "-e", outer
+    commands = {
+        "curl": f"CURL_CA_BUNDLE=/tmp/ca.pem curl -sS --http2 'https://{HOST}/big/0?key={token}'",
+        "curl-form": f"CURL_CA_BUNDLE=/tmp/ca.pem curl -sS -d key={token} https://{HOST}/big/0",
+        "git": (
+            "GIT_SSL_CAINFO=/tmp/ca.pem GIT_TERMINAL_PROMPT=0 git -c http.extraHeader="
+            f"'Authorization: Basic {base64.b64encode(f'me:{token}'.encode()).decode()}' "
+            f"ls-remote https://{HOST}/big/0 || true"
+        ),
+    }
+    script = f"cat >/tmp/ca.pem <<'X'\n{trusted}\nX\n{commands[client]}"
+    return peer_image(), "/usr/bin/sh", "-ec", script
 
 
 async def test_a_new_broker_goes_on_putting_values_in(lab: Lab, value: str, tmp_path: Path) -> None:

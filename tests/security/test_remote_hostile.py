@@ -165,6 +165,7 @@ async def flood(writer: Writer, piece: bytes) -> None:
         await writer.drain()
 
 
+@pytest.mark.claim("P-EGR-36")
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize(
     "piece", [b"x" * 65536, b"data: x\n" * 8192, b"id: 1\n" * 8192, b": c\n" * 8192], ids=["x", "data", "id", "comment"]
@@ -195,6 +196,7 @@ async def test_an_endless_head_is_cut() -> None:
     assert "WIRE-064" == await refused(bad)
 
 
+@pytest.mark.claim("P-EGR-36")
 async def test_a_gzip_bomb_is_not_unpacked() -> None:
     """A compressed answer, which was not asked for, is refused unread."""
     bomb = gzip.compress(b"0" * (64 * MIB))
@@ -263,6 +265,7 @@ def redirect(location: str, status: str = "307 Temporary Redirect") -> Answer:
     return bad
 
 
+@pytest.mark.claim("P-EGR-34")
 @pytest.mark.parametrize(
     ("location", "number"),
     [
@@ -306,6 +309,7 @@ async def test_a_post_is_never_turned_into_a_get(status: str) -> None:
     assert "WIRE-066" == await refused(redirect("/other", status))
 
 
+@pytest.mark.claim("P-EGR-35")
 async def test_credentials_stay_with_their_origin() -> None:
     """A redirect to another allowed origin is followed without the credentials and the session."""
 
@@ -324,7 +328,8 @@ async def test_credentials_stay_with_their_origin() -> None:
     assert not {"authorization", "mcp-session-id"} & set(other.requests[0])
 
 
-# --- addresses ----------------------------------------------------------------------------------------------------------
+# --- addresses ------------------------------------------------------------------------------------------------------
+@pytest.mark.claim("P-EGR-34")
 @pytest.mark.parametrize(
     ("answers", "number"),
     [

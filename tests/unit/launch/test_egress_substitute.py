@@ -78,7 +78,7 @@ def request(line: str, *fields: str, body: bytes = b"") -> bytes:
     return "\r\n".join([f"{line} HTTP/1.1", f"Host: {HOST}", *fields, *sized]).encode() + b"\r\n\r\n" + body
 
 
-# --- where values are put in ------------------------------------------------------------------------------------------
+# --- where values are put in ----------------------------------------------------------------------------------------
 def test_a_header_gets_the_value_as_it_is(made: substitution.Substitution, substitutes: Substitutes) -> None:
     """In a field the value stands as it is; what comes back is asked for without compression."""
     token = made.placeholders["one"]
@@ -166,7 +166,7 @@ def test_a_client_that_waits_is_told_to_go_on(substitutes: Substitutes) -> None:
     assert b"xpect" not in sent
 
 
-# --- where placeholders end a connection ----------------------------------------------------------------------------------
+# --- where placeholders end a connection ----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "build",
     [
@@ -238,7 +238,7 @@ def test_a_plain_gate_stops_placeholders(made: substitution.Substitution, substi
     assert reasons.PLACEHOLDER == caught.value.reason
 
 
-# --- what comes back ----------------------------------------------------------------------------------------------------
+# --- what comes back ------------------------------------------------------------------------------------------------
 @given(st.binary(max_size=300), st.lists(st.integers(1, 40), max_size=20))
 def test_the_mirror_loses_nothing(data: bytes, sizes: list[int]) -> None:
     """Whatever holds no value comes through whole, however it is cut."""
@@ -288,7 +288,7 @@ def test_the_mirror_knows_other_writings(form: str) -> None:
         Mirror({b"p": VALUE.encode()}).feed(f"...{form}...".encode())
 
 
-# --- values that cannot be put in -----------------------------------------------------------------------------------------
+# --- values that cannot be put in -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "value", ["short", "two\nlines-of-it", "schlüssel-wort", " padded-value ", "x" * 9000, "nul\0-value"]
 )
@@ -315,7 +315,7 @@ def test_placeholders_are_new_each_time(pki: Any) -> None:
     assert VALUE not in repr(prepared(str(pki.bundle)))
 
 
-# --- whole connections ----------------------------------------------------------------------------------------------------
+# --- whole connections ----------------------------------------------------------------------------------------------
 class Namespace:
     """What a flow needs of its namespace."""
 
