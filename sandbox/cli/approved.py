@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def opening(arguments: argparse.Namespace) -> Options:
     """Return how a command opens a server; the operator's ceiling is asked about pins only when there are none."""
-    bounds: dict[str, int] = {}
+    bounds: dict[str, Any] = {}
     if getattr(arguments, "policy", None) is not None or (options.CONFIG / "policy.toml").exists():
         from sandbox.cli.bounds import call_bounds  # without a file of the operator the defaults are the same
 
