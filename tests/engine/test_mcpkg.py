@@ -387,3 +387,116 @@ def _asked(url: str, tool: str, arguments: dict[str, Any]) -> Any:
         except ConnectionError:
             time.sleep(0.1)
     raise AssertionError("the gateway does not answer")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_chain_is_served_to_a_client_like_a_tool(mode: str, bed: Bed) -> None:
+    """`pkg run` gives a client of either era the chain as one tool, held to its contract; steps run in sandboxes."""
+    assert 0 == bed.pkg("install", chain(bed)).returncode
+    argv = [
+        *COMMAND,
+        "pkg",
+        "run",
+        "test.text.pipeline",
+        "--store",
+        str(bed.store),
+        "--audit-dir",
+        str(bed.place / "audit"),
+    ]
+    parameters = StdioServerParameters(command=argv[0], args=argv[1:], env=dict(os.environ))
+    async with Client(stdio_client(parameters), mode=mode) as client:  # type: ignore[arg-type]
+        (tool,) = (await client.list_tools()).tools
+        good = await client.call_tool("test.text.pipeline", {"text": "b", "tail": "?"})
+        wrong = await client.call_tool("test.text.pipeline", {"text": 3})
+
+    assert ("test.text.pipeline", "!") == (tool.name, tool.input_schema["properties"]["tail"]["default"])
+    assert {"text": "B?"} == good.structured_content
+    assert wrong.is_error
+    mine = [r for r in bed.records() if r.get("driver") == "test.text.pipeline" or r.get("name") == "launch.create"]
+    served = {r["trace"] for r in mine if r["name"] == "pkg.chain"}
+    assert 1 == len(served)
+    steps = [r for r in mine if r["name"] == "launch.create" and r["phase"] == "outcome" and r["trace"] in served]
+    assert 2 == len(steps)
+    decided = [r for r in bed.records() if r.get("name") == "call.forward" and r["phase"] == "intent"]
+    assert {"test.text.pipeline", "test.text.upper", "test.text.join"} == {r["attrs"]["tool"] for r in decided}
+
+
+PIPELINE: dict[str, Any] = {
+    "toolId": "tools.pdf.pipeline.embed",
+    "name": "PDF to Embeddings Pipeline",
+    "version": "1.0.0",
+    "description": "Extracts text from PDF, cleans it, and generates embeddings.",
+    "capabilities": ["pdf", "embeddings", "pipeline"],
+    "chain": [
+        {
+            "step": "read_pdf",
+            "tool": "tools.pdf.read_local",
+            "inputMapping": {"path": "$.input.pdfPath"},
+            "outputKey": "raw_text",
+        },
+        {
+            "step": "clean_text",
+            "tool": "tools.text.clean",
+            "inputMapping": {"text": "$.raw_text.content"},
+            "outputKey": "cleaned_text",
+        },
+        {
+            "step": "generate_embeddings",
+            "tool": "tools.embeddings.generate",
+            "inputMapping": {"text": "$.cleaned_text.result", "model": "$.input.embeddingModel"},
+            "outputKey": "embeddings",
+        },
+    ],
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "pdfPath": {"type": "string"},
+            "embeddingModel": {"type": "string", "default": "text-embedding-3-small"},
+        },
+        "required": ["pdfPath"],
+    },
+    "output_schema": {
+        "type": "object",
+        "properties": {"embeddings": {"type": "array", "items": {"type": "number"}}},
+    },
+}
+"""The example of MCPKG §11.2, word for word."""
+
+CLEAN = "import json,sys; print(json.dumps({'result': json.loads(sys.argv[1])['text'].lower().strip()}))"
+EMBED = """
+import json, sys
+given = json.loads(sys.argv[1])
+assert given["model"] == "text-embedding-3-small", given
+print(json.dumps({"embeddings": [ord(char) / 128 for char in given["text"][:3]]}))
+"""
+
+
+@pytest.mark.anyio
+async def test_the_pipeline_example_makes_embeddings_of_a_pdf(bed: Bed) -> None:
+    """MCPKG §11 as it stands: read, clean, embed with the default model; by `pkg call` and to an MCP client alike."""
+    for file in (
+        bed.package(local("tools.text.clean", "python3 ./t.py"), {"t.py": CLEAN}),
+        bed.package(local("tools.embeddings.generate", "python3 ./t.py"), {"t.py": EMBED}),
+        bed.package(PIPELINE),
+    ):
+        assert 0 == bed.pkg("install", file).returncode
+    assert 0 == bed.pkg("install", bed.package(PDF_TOOL, PDF_FILES), "--read", docs(bed)).returncode
+    called = bed.pkg("call", PIPELINE["toolId"], "--args", '{"pdfPath": "/docs/report.pdf"}')
+    argv = [
+        *COMMAND,
+        "pkg",
+        "run",
+        PIPELINE["toolId"],
+        "--store",
+        str(bed.store),
+        "--audit-dir",
+        str(bed.place / "audit"),
+    ]
+    parameters = StdioServerParameters(command=argv[0], args=argv[1:], env=dict(os.environ))
+    async with Client(stdio_client(parameters)) as client:
+        result = await client.call_tool(PIPELINE["toolId"], {"pdfPath": "/docs/report.pdf"})
+
+    wanted = {"embeddings": [ord(char) / 128 for char in "qua"]}
+    assert wanted == json.loads(called.stdout), called.stderr
+    assert wanted == result.structured_content

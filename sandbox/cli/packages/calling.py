@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sandbox.cli import options
 from sandbox.cli.approved import opening
-from sandbox.cli.bench import bench
+from sandbox.cli.bench import Bench, bench
 from sandbox.cli.call import call_once
 from sandbox.cli.progress import quiet_progress
 from sandbox.cli.run import add_serving_options
@@ -22,11 +22,13 @@ from sandbox.errors import CallRefused, SandboxError, ServerFault
 from sandbox.events import Fact, Recorder, Scope, Trace
 from sandbox.mcpkg.cases import judge
 from sandbox.mcpkg.chain import run_chain
+from sandbox.mcpkg.chainserver import ChainBackend, plan_of, spec_of
 from sandbox.mcpkg.metrics import Outcome
 from sandbox.mcpkg.model import Case, Manifest, Step
 from sandbox.mcpkg.store import Store
 from sandbox.serve.extract import first_text
 from sandbox.supervisor import open_server
+from sandbox.transport.interface import Channel
 
 Call = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -152,6 +154,32 @@ def _unwrapped(manifest: Manifest, value: Any) -> Any:
     """Return the tool's own value: MCP wraps what is no object."""
     wrapped = manifest.output_schema.get("type") != "object"
     return value["result"] if wrapped and isinstance(value, dict) and set(value) == {"result"} else value
+
+
+async def serve_chain(
+    arguments: argparse.Namespace,
+    recorder: Recorder,
+    store: Store,
+    folder: str,
+    manifest: Manifest,
+    channel: Channel,
+) -> int:
+    """Serve a chain to one client until it closes its side; every step is a sandbox of its own.
+
+    Raises:
+        SandboxError: as for any server.
+    """
+    from sandbox.cli.serving import serve  # heavy
+
+    trace = Trace.new()
+    scope = Scope(recorder, trace, tenant=arguments.tenant, driver=manifest.tool_id)
+    calls = _Calls(arguments, Below(recorder, trace), scope, store)
+    spec = spec_of(manifest, folder)
+    plan = plan_of(spec)
+    backend = ChainBackend(manifest, lambda given: calls.call(manifest, given, 0))
+    ready = Bench(spec, plan, backend, scope, {})
+    async with open_server(backend, spec, plan, scope, {}, opening(arguments)) as live:
+        return await serve(live, ready, arguments, channel)
 
 
 async def run_cases(

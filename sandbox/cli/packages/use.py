@@ -7,10 +7,11 @@ import functools
 import json
 from typing import Any
 
+from sandbox.cli import run
 from sandbox.cli.bench import run_async
 from sandbox.cli.call import parse_arguments
 from sandbox.cli.evidence import trail
-from sandbox.cli.packages.calling import add_calling, call_tool, run_cases
+from sandbox.cli.packages.calling import add_calling, call_tool, run_cases, serve_chain
 from sandbox.cli.packages.common import action, add_store, store_of
 from sandbox.cli.report import line_of, say
 from sandbox.cli.run import until_signalled
@@ -18,6 +19,9 @@ from sandbox.errors import ServerFault
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.mcpkg import metrics
 from sandbox.mcpkg.metrics import Outcome
+from sandbox.mcpkg.model import Manifest
+from sandbox.mcpkg.store import Installed, Store
+from sandbox.transport.stdio import serve_stdio
 
 
 def add_arguments(actions: Any) -> None:
@@ -27,7 +31,9 @@ def add_arguments(actions: Any) -> None:
     call = action(actions, "call", "call an installed tool, or run a chain step by step", _call, json=False)
     call.add_argument("tool", metavar="TOOL_ID")
     call.add_argument("--args", default="{}", metavar="JSON", help="arguments as a JSON object; `-` reads stdin")
-    for parser in (test, call):
+    serve = action(actions, "run", "serve an installed tool or chain on stdio, for an MCP client", _run, json=False)
+    serve.add_argument("tool", metavar="TOOL_ID")
+    for parser in (test, call, serve):
         add_store(parser)
         add_calling(parser)
 
@@ -45,6 +51,25 @@ async def _called(arguments: argparse.Namespace, recorder: Recorder, given: dict
     value = await call_tool(arguments, recorder, store, manifest, given)
     print(json.dumps(value, indent=1, ensure_ascii=False))
     return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    store = store_of(arguments)
+    installed = store.current(arguments.tool)
+    manifest, _ = installed.read()
+    if not manifest.chain:
+        return run.execute(argparse.Namespace(**{**vars(arguments), "driver": store.link(arguments.tool)}))
+    with trail(arguments) as recorder:
+        return run_async(functools.partial(_served, arguments, recorder, store, installed, manifest))
+
+
+async def _served(
+    arguments: argparse.Namespace, recorder: Recorder, store: Store, installed: Installed, manifest: Manifest
+) -> int:
+    channel = await serve_stdio()
+    return await until_signalled(
+        functools.partial(serve_chain, arguments, recorder, store, str(installed.folder), manifest, channel)
+    )
 
 
 def _test(arguments: argparse.Namespace) -> int:
