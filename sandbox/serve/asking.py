@@ -166,6 +166,7 @@ class Asking:
 
 def answer_of(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client's answer with the members that the protocol has and nothing else."""
+    names: tuple[str, ...]
     if method == SAMPLE:
         names = ("role", "content", "model", "stopReason")
     else:

@@ -101,7 +101,8 @@ class ClientAsker:
     async def _send(self, _call: CallInfo, question: Question) -> dict[str, Any]:
         self._numbers += 1
         number = f"{OWN_PREFIX}ask-{self._numbers}"
-        answer = self._sent[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._sent[number] = answer
         params = {name: value for name, value in question.params.items() if name != "mode" or value != "form"}
         self._channel.send(Request(number, question.method, params))
         try:

@@ -19,12 +19,13 @@ from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
 from sandbox.serve.decide import CedarDecider
 from sandbox.serve.guard import ContextInjector, ToolGuard
 from sandbox.serve.paths import Roots
-from sandbox.serve.ratelimit import Buckets, Gate, Rate, RateLimiter
+from sandbox.serve.ratelimit import Buckets, Rate, RateLimiter
 from sandbox.serve.redact import Redactor
 from sandbox.serve.results import ResultCleaner
 from sandbox.serve.templates import Template
 from sandbox.serve.uris import UriRules
 from sandbox.spec.model import Binding, DriverSpec, NpmServer, Origin, ToolContract
+from sandbox.supervisor.fair import Gate
 from sandbox.tenant import TenantContext, TenantId
 from sandbox.testing.memory import MemoryRecorder
 from sandbox.vet.bind import bind
