@@ -13,6 +13,7 @@ import pytest
 
 from sandbox.cli.approved import opening as options_of
 from sandbox.cli.bench import bench
+from sandbox.launch.docker import DockerBackend
 from sandbox.launch.interface import LABEL_RUN
 from sandbox.supervisor.bounds import PoolBounds
 from sandbox.supervisor.held import Served
@@ -57,6 +58,7 @@ async def test_what_one_tenant_leaves_another_does_not_find(warm: int, arguments
     recorder = MemoryRecorder()
     async with bench(arguments, recorder) as ready:
         start = opening(ready.backend, ready.scope, options_of(arguments))
+        assert isinstance(ready.backend, DockerBackend)
         run = ready.backend.run_id
         async with Instances(start, ready.scope, PoolBounds(warm=warm)) as pool:
             pool.add(Served(ready.spec, lambda _tenant: ready.plan))

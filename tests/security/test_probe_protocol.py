@@ -14,6 +14,8 @@ import pytest
 
 from sandbox.errors import ServerFault, VetRefused
 from sandbox.serve.calls import compile_tool
+from sandbox.testing.memory import MemoryRecorder
+from sandbox.testing.scripted import scripted
 from sandbox.transport.peer import ServerPeer
 from sandbox.vet.bind import bind
 from sandbox.wire.jsonrpc import Failure, Notification, Request, Result
@@ -28,7 +30,6 @@ from tests.wire_kit import (
     of_client,
     open_server,
     scope_of,
-    scripted,
     serving,
     settled,
 )
@@ -58,7 +59,7 @@ async def begun(stage: Stage, request_id: Any = 5) -> Request:
 async def test_j01_garbage_before_the_handshake() -> None:
     """A banner, colours, a byte order mark and half a message are dropped and counted; the handshake goes on."""
     channel, server = scripted("server")
-    recorder = Stage.__dataclass_fields__["recorder"].default_factory()  # type: ignore[misc]
+    recorder = MemoryRecorder()
     for line in (b"Welcome to my server!\n", b"\x1b[32mready\x1b[0m\n", b"\xef\xbb\xbf{}\n", b'{"jsonrpc":"2.0",\n'):
         server.send_bytes(line)
     opening = asyncio.create_task(open_server(server, HANDSHAKE, EVERYTHING))

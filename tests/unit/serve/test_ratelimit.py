@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 
 from sandbox.errors import CallRefused
-from sandbox.serve.ratelimit import Buckets, Gate, Rate, Standing, parse_header
+from sandbox.serve.ratelimit import Buckets, Rate, Standing, parse_header
+from sandbox.supervisor.fair import Gate
 from sandbox.tenant import TenantId
 
 pytestmark = pytest.mark.anyio

@@ -25,7 +25,7 @@ QUESTION = {
 }
 ANSWER = {"action": "accept", "content": {"colour": "red"}}
 DONE = {"content": [{"type": "text", "text": "done"}]}
-CAN = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+CAN: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
 
 
 class Policy:
