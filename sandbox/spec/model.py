@@ -28,7 +28,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, **update)
 
 
-class Origin(Value, kw_only=True):
+class Origin(Value, frozen=True, kw_only=True):
     """Where a value stands: file as the user gave it, 1-based line (0: the whole file)."""
 
     file: str
@@ -54,7 +54,7 @@ def secret_slug(value: str) -> str | None:
 
 
 # --- server (AIP-32 §server)
-class BinaryServer(Value, kw_only=True, tag="binary"):
+class BinaryServer(Value, frozen=True, kw_only=True, tag="binary"):
     """A program on the host, copied into an image layer; or, with ``install``, one that the install step provides.
 
     Attributes:
@@ -72,7 +72,7 @@ class BinaryServer(Value, kw_only=True, tag="binary"):
     endpoint: str = ""
 
 
-class NpmServer(Value, kw_only=True, tag="npm"):
+class NpmServer(Value, frozen=True, kw_only=True, tag="npm"):
     """A package of the npm registry, optionally ``name@version``; its ``bin`` is run. Other fields as in ``binary``."""
 
     kind: Literal["npm"]
@@ -83,7 +83,7 @@ class NpmServer(Value, kw_only=True, tag="npm"):
     endpoint: str = ""
 
 
-class DockerServer(Value, kw_only=True, tag="docker"):
+class DockerServer(Value, frozen=True, kw_only=True, tag="docker"):
     """A container image; ``args`` replace its command. Other fields as in ``binary``."""
 
     kind: Literal["docker"]
@@ -94,7 +94,7 @@ class DockerServer(Value, kw_only=True, tag="docker"):
     endpoint: str = ""
 
 
-class RemoteServer(Value, kw_only=True, tag="remote"):
+class RemoteServer(Value, frozen=True, kw_only=True, tag="remote"):
     """A server that somebody else runs, reached through the egress broker."""
 
     kind: Literal["remote"]
@@ -107,7 +107,7 @@ Server: TypeAlias = BinaryServer | NpmServer | DockerServer | RemoteServer
 
 
 # --- sandbox and limits
-class FsGrant(Value, kw_only=True):
+class FsGrant(Value, frozen=True, kw_only=True):
     """One directory or file that the server may see.
 
     Attributes:
@@ -119,7 +119,7 @@ class FsGrant(Value, kw_only=True):
     at: str
 
 
-class FsRules(Value, kw_only=True):
+class FsRules(Value, frozen=True, kw_only=True):
     """AIP-29 ``sandbox.fs``: ``read`` and ``write`` grant, ``deny`` takes away below a grant.
 
     ``deny`` holds host paths, absolute or ``~/…``, each meant with everything below it; without glob characters.
@@ -130,21 +130,21 @@ class FsRules(Value, kw_only=True):
     deny: tuple[str, ...] = ()
 
 
-class ExecRules(Value, kw_only=True):
+class ExecRules(Value, frozen=True, kw_only=True):
     """AIP-29 ``sandbox.exec``: whether the server may start further programs, and which."""
 
     allow: bool = True
     spawn: tuple[str, ...] = ()
 
 
-class EnvRules(Value, kw_only=True):
+class EnvRules(Value, frozen=True, kw_only=True):
     """AIP-29 ``sandbox.env``: names passed from the host, and fixed values."""
 
     passed: tuple[str, ...] = ()
     fixed: Mapping[str, str] = {}
 
 
-class SandboxRules(Value, kw_only=True):
+class SandboxRules(Value, frozen=True, kw_only=True):
     """The ``sandbox`` block. ``runtime`` names an OCI runtime (``runc``, ``runsc``); empty is the engine's default."""
 
     fs: FsRules = FsRules()
@@ -154,7 +154,7 @@ class SandboxRules(Value, kw_only=True):
     trust_host_ca: bool = False
 
 
-class Limits(Value, kw_only=True):
+class Limits(Value, frozen=True, kw_only=True):
     """What the driver asks for; ``None`` takes the default. Sizes in bytes, times in seconds."""
 
     memory_bytes: int | None = None
@@ -168,7 +168,7 @@ class Limits(Value, kw_only=True):
 
 
 # --- contracts
-class ToolContract(Value, kw_only=True):
+class ToolContract(Value, frozen=True, kw_only=True):
     """A TOOL.md (AIP-14): what is exposed to callers.
 
     Attributes:
@@ -207,7 +207,7 @@ class ToolContract(Value, kw_only=True):
         return _nearest(self.lines, field, self.origin)
 
 
-class Binding(Value, kw_only=True):
+class Binding(Value, frozen=True, kw_only=True):
     """One ``implements[]`` entry with its contract loaded.
 
     Attributes:
@@ -232,7 +232,7 @@ class Binding(Value, kw_only=True):
     origin: Origin
 
 
-class PromptDecl(Value, kw_only=True):
+class PromptDecl(Value, frozen=True, kw_only=True):
     """One declared prompt.
 
     Attributes:
@@ -246,7 +246,7 @@ class PromptDecl(Value, kw_only=True):
     skill: str = ""
 
 
-class ResourceDecl(Value, kw_only=True):
+class ResourceDecl(Value, frozen=True, kw_only=True):
     """One declared resource template (RFC 6570)."""
 
     uri_template: str
@@ -255,7 +255,7 @@ class ResourceDecl(Value, kw_only=True):
     ref_kind_id: str = ""
 
 
-class InstallStep(Value, kw_only=True):
+class InstallStep(Value, frozen=True, kw_only=True):
     """One ``install[]`` entry (AIP-29 §install): ``method`` and its parameters.
 
     AIP-29 lists alternatives in order of preference; only methods that this supervisor carries out are here.
@@ -271,7 +271,7 @@ class InstallStep(Value, kw_only=True):
     origin: Origin
 
 
-class VersionCheck(Value, kw_only=True):
+class VersionCheck(Value, frozen=True, kw_only=True):
     """AIP-30 ``version_check``: run ``cmd`` in the sandbox, take group 1 of ``parse``, hold it against ``range``.
 
     ``sandbox.spec.versions.accepts`` holds an output against it.
@@ -291,7 +291,7 @@ class VersionCheck(Value, kw_only=True):
     of_server: bool = False
 
 
-class ConnectionOptions(Value, kw_only=True):
+class ConnectionOptions(Value, frozen=True, kw_only=True):
     """AIP-32 ``connection_options``; time in milliseconds."""
 
     timeout_ms: int = 60_000
@@ -299,7 +299,7 @@ class ConnectionOptions(Value, kw_only=True):
     keepalive: bool = False
 
 
-class Secret(Value, kw_only=True):
+class Secret(Value, frozen=True, kw_only=True):
     """One slug of SECRETS.md (AIP-19); never a value.
 
     Attributes:
@@ -318,7 +318,7 @@ class Secret(Value, kw_only=True):
     origin: Origin
 
 
-class DriverSpec(Value, kw_only=True):
+class DriverSpec(Value, frozen=True, kw_only=True):
     """A driver folder, whole.
 
     Attributes:

@@ -151,6 +151,7 @@ GOOD = ask("api.example.com")
         (GOOD[:12] + b"\1a" * 130 + b"\0\0\1\0\1", dns.rcode.FORMERR),
         (GOOD[:-2] + b"\0\3", dns.rcode.REFUSED),  # class CHAOS
     ],
+    ids=["update", "two questions", "none", "trailing", "pointer to itself", "long label", "long name", "chaos"],
 )
 def test_a_malformed_question_gets_its_error(desk: Desk, data: bytes, code: int) -> None:
     """Each malformed message has the RCODE that RFC 1035 §4.1.1 gives it, and no record."""

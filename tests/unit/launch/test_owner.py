@@ -34,6 +34,7 @@ def other(**parts: str) -> str:
         ("", "unknown"),
         ("a:1", "unknown"),
     ],
+    ids=["start", "boot", "pid", "namespace", "no pid", "empty", "too short"],
 )
 def test_each_part_of_the_label_decides(label: str, expected: str) -> None:
     """A pid that is used again, a reboot and another PID namespace are told apart."""
