@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.errors import PlanRefused
 from sandbox.plan import baseline, demands
-from sandbox.plan.model import EgressRule, EnvEntry, Mount, NetworkPlan, Tmpfs
+from sandbox.plan.model import EgressRule, EnvEntry, Mount, NetworkPlan, SecretFile, Substitute, Tmpfs
 from tests.planning import plan
 
 GOOD = plan()
@@ -61,6 +61,10 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("PLAN-113", {"runtime": ""}),
     ("PLAN-114", {"workdir": "/proc/self/fd/7"}),
     ("PLAN-114", {"workdir": "data"}),
+    ("PLAN-118", {"secret_files": (SecretFile("key", "/etc/key"),)}),
+    ("PLAN-118", {"secret_files": (SecretFile("key", "/run/secrets/../key"),)}),
+    ("PLAN-118", {"secret_files": (SecretFile("key", "/run/secrets/key"), SecretFile("b", "/run/secrets/key"))}),
+    ("PLAN-119", {"substitutes": (Substitute("key", ("a.example.com",)),)}),
 ]
 
 
