@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 import struct
@@ -163,7 +164,10 @@ class ChainInstance:
                 key = json.dumps(message["id"])
                 task = asyncio.create_task(self._answer(message))
                 self._calls[key] = task
-                task.add_done_callback(lambda _, key=key: self._calls.pop(key, None))
+                task.add_done_callback(functools.partial(self._done, key))
+
+    def _done(self, key: str, _task: asyncio.Task[None]) -> None:
+        self._calls.pop(key, None)
 
     def _cancel(self, request: Any) -> None:
         task = self._calls.get(json.dumps(request))
@@ -172,6 +176,7 @@ class ChainInstance:
 
     async def _answer(self, message: Mapping[str, Any]) -> None:
         params = message.get("params") or {}
+        result: dict[str, Any]
         match message["method"]:
             case "initialize":
                 info = {"name": self._manifest.tool_id, "version": self._manifest.version}
@@ -233,6 +238,7 @@ class ChainBackend:
     async def image(self, reference: str) -> ImageFacts | None:
         """Return nothing: a chain has no image."""
         del reference
+        return None  # noqa: RET501, PLR1711 - said by the protocol
 
     async def launch(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> ChainInstance:
         """Return the chain, listening."""
