@@ -67,9 +67,7 @@ def test_only_what_time_or_the_contract_mends_is_retryable() -> None:
 
 
 async def test_the_servers_own_error_is_an_upstream_error() -> None:
-    """``isError`` of a server becomes ``upstream_error``, and a code that the server sets in ``_meta`` is not
-    believed.
-    """
+    """``isError`` of a server becomes ``upstream_error``; a code that the server sets in ``_meta`` is not believed."""
     answer = {
         "content": [{"type": "text", "text": "no such file"}],
         "isError": True,
