@@ -238,7 +238,7 @@ class ChainBackend:
     async def image(self, reference: str) -> ImageFacts | None:
         """Return nothing: a chain has no image."""
         del reference
-        return None  # noqa: RET501, PLR1711 - said by the protocol
+        return None
 
     async def launch(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> ChainInstance:
         """Return the chain, listening."""
