@@ -228,6 +228,7 @@ async def lab(
     pool: Mapping[str, Any] | None = None,
     unsafe_tenant: str = "",
     scopes: tuple[str, ...] = (),
+    inputs: Mapping[str, Any] | None = None,
     **bounds: Any,
 ) -> AsyncIterator[Lab]:
     """Open a gateway: ``/mcp/open`` for everybody, ``/mcp/closed`` for who signs in, ``/mcp`` for both."""
@@ -244,7 +245,9 @@ async def lab(
     async with Instances(opening(backend, scope), scope, PoolBounds(**(pool or {})), lambda: ROOMY) as instances:
         doors = []
         for name, access in (("open", Access(True, (), "public")), ("closed", Access(False, scopes))):
-            spec = spec_of(contract_of()).model_copy(update={"id": name, "protocol_version": V25})
+            spec = spec_of(contract_of(inputs=inputs or {"type": "object"})).model_copy(
+                update={"id": name, "protocol_version": V25}
+            )
             instances.add(Served(spec, lambda _tenant: baseline_plan()))
             doors.append(door_of(name, access, instances))
         app = App(gateway, [*doors, AggregateDoor("/mcp", doors, scope)])

@@ -138,18 +138,23 @@ def is_stateless(headers: Mapping[str, str], message: Any) -> bool:
     )
 
 
-def check_version(headers: Mapping[str, str], request_id: Any = None) -> None:
+def check_version(headers: Mapping[str, str], request_id: Any = None, spoken: tuple[str, ...] = VERSIONS) -> None:
     """Refuse a version that we do not speak; a missing field stands for an old client.
+
+    Args:
+        headers: folded.
+        request_id: of the message.
+        spoken: versions of the era that the request is of.
 
     Raises:
         HttpRefused: ``GATE-006``.
     """
     named = headers.get("mcp-protocol-version")
-    if named is not None and named not in VERSIONS:
-        data = {"supported": list(VERSIONS), "requested": named[:64]}
+    if named is not None and named not in spoken:
+        data = {"supported": list(spoken), "requested": named[:64]}
         text = "the protocol version is not spoken here"
         raise malformed(
-            "GATE-006", text, f"use one of {', '.join(VERSIONS)}", code=UNSUPPORTED_VERSION, data=data,
+            "GATE-006", text, f"use one of {', '.join(spoken)}", code=UNSUPPORTED_VERSION, data=data,
             request_id=request_id,
         )  # fmt: skip
 
@@ -171,7 +176,7 @@ def check_agreement(headers: Mapping[str, str], request: Request) -> None:
         raise malformed("GATE-008", text, mend, code=INVALID_PARAMS, request_id=request.id)
     if named != version:
         raise _disagree("MCP-Protocol-Version", request)
-    check_version(headers, request.id)
+    check_version(headers, request.id, STATELESS_VERSIONS)
     if headers.get("mcp-method") != request.method:
         raise _disagree("Mcp-Method", request)
     repeated = wire_headers.NAMES.get(request.method)

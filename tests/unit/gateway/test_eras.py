@@ -209,3 +209,43 @@ async def test_drain_answers_what_is_in_progress_and_refuses_what_comes() -> Non
         assert SECRET in (await running).text
         assert (503, "2") == (late.status_code, late.headers["retry-after"])
         assert 0 == len(stage.app.sessions)
+
+
+REGION = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent", "status"),
+    [
+        ({"region": "eu"}, {"mcp_param_region": "eu"}, 200),
+        ({"region": "zürich"}, {"mcp_param_region": "=?base64?esO8cmljaA==?="}, 200),
+        ({}, {}, 200),
+        ({"region": "eu"}, {}, 400),
+        ({"region": "eu"}, {"mcp_param_region": "us"}, 400),
+        ({}, {"mcp_param_region": "us"}, 400),
+        ({"region": "eu"}, {"mcp_param_region": "=?base64?ZX?="}, 400),
+        ({"region": "eu"}, {"mcp_param_region": "eu", "mcp_param_other": "x"}, 200),
+    ],
+)
+async def test_repeated_arguments_have_to_agree(given: dict[str, str], sent: dict[str, str], status: int) -> None:
+    """``Mcp-Param-…`` of a contract that asks for it; fields that nobody asked for are not looked at."""
+    async with lab(inputs=REGION) as stage:
+        body, headers = modern("tools/call", {"name": "tool", "arguments": given})
+        answer = await stage.post("/mcp/open", body, **headers, **sent)
+
+    assert status == answer.status_code
+    assert status == 200 or -32020 == answer.json()["error"]["code"]
+
+
+async def test_an_unknown_version_is_told_which_ones_are_spoken() -> None:
+    """The list is that of ``server/discover``: a client that cannot use it looks for the other era itself."""
+    async with lab() as stage:
+        body, headers = modern("tools/list")
+        body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "1900-01-01"
+        refused = await stage.post("/mcp/open", body, **{**headers, "mcp_protocol_version": "1900-01-01"})
+        body, headers = modern("server/discover")
+        offered = await stage.post("/mcp/open", body, **headers)
+
+    error = refused.json()["error"]
+    assert (400, -32022) == (refused.status_code, error["code"])
+    assert offered.json()["result"]["supportedVersions"] == error["data"]["supported"]
