@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandbox.mcpkg.bounds import MAX_MANIFEST_BYTES
+from sandbox.mcpkg.bounds import MAX_MANIFEST_BYTES, MAX_TEXT_BYTES
 from sandbox.mcpkg.cases import read_cases
 from sandbox.mcpkg.contents import Contents
 from sandbox.mcpkg.documents import Findings, check, parse
@@ -19,6 +19,8 @@ from sandbox.mcpkg.schemas import schema_of
 from sandbox.spec.extract import segments
 
 FILE: Final = "manifest.json"
+PUBLISHER: Final = "meta/publisher.json"
+PROVENANCE: Final = "meta/provenance.json"
 _KNOWN: Final = frozenset(
     {
         "toolId",
@@ -62,6 +64,7 @@ def _manifest(contents: Contents, findings: Findings) -> Manifest | None:
     raw = parse(contents.read(FILE), FILE, MAX_MANIFEST_BYTES, findings)  # 1
     if raw is None or not check(raw, "manifest", FILE, findings):  # 2
         return None
+    meta = _meta(raw.get("meta", {}), contents, findings)
     schemas = [schema_of(raw[key], key, FILE, findings) for key in ("input_schema", "output_schema")]  # 3
     manifest = Manifest(
         tool_id=raw["toolId"],
@@ -76,7 +79,7 @@ def _manifest(contents: Contents, findings: Findings) -> Manifest | None:
         auth=_auth(raw.get("auth", {}), findings),  # 5
         tests=tuple(raw.get("tests", ())),
         examples=tuple(raw.get("examples", ())),
-        meta=raw.get("meta", {}),
+        meta=meta,
         raw=raw,
     )
     _listed(manifest, contents, findings)  # 7
@@ -160,6 +163,25 @@ def _listed(manifest: Manifest, contents: Contents, findings: Findings) -> None:
             if name not in present:
                 message = f"{name!r} is not in the package"
                 findings.error("PKG-016", FILE, f"{key}[{index}]", message, "package it, or take it off the list")
+
+
+def _meta(raw: Mapping[str, Any], contents: Contents, findings: Findings) -> Mapping[str, Any]:
+    """Return `meta` with the publisher of ``meta/publisher.json`` (§7.1); both files there are strict JSON objects."""
+    said: dict[str, Any] = dict(raw.get("publisher", {}))
+    for name in (PUBLISHER, PROVENANCE):
+        if name not in contents.names():
+            continue
+        value = parse(contents.read(name), name, MAX_TEXT_BYTES, findings)
+        if value is None:
+            continue
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            findings.error("PKG-019", name, "", "it is not an object of texts", "write members whose values are texts")
+        elif name == PUBLISHER:
+            if said.get("id", value.get("id")) != value.get("id"):
+                message = f"the publisher here is not `{said['id']}`, as in the manifest"
+                findings.error("PKG-019", name, "id", message, "write the same id in both")
+            said = {**value, **said}
+    return {**raw, "publisher": said} if said else raw
 
 
 def _lint(manifest: Manifest, contents: Contents, findings: Findings) -> None:

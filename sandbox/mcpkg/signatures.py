@@ -27,11 +27,10 @@ from sandbox.errors import InstallRefused, UsageError
 from sandbox.mcpkg.bounds import MAX_TEXT_BYTES
 from sandbox.mcpkg.contents import Contents, digests
 from sandbox.mcpkg.model import Manifest
-from sandbox.mcpkg.trust import TrustStore
+from sandbox.mcpkg.trust import Mode, TrustStore
 
 FILE: Final = "meta/signature.sig"
 FORMAT: Final = "mcp-sandbox.mcpkg.ed25519.v1"
-Mode = Literal["require", "warn", "off"]
 _PREFIX: Final = b"mcp-sandbox .mcpkg signature v1\x00"
 _FIELDS: Final = frozenset({"format", "publisher", "key", "toolId", "version", "files", "signature"})
 

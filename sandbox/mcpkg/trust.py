@@ -2,6 +2,8 @@
 
 A TOML file, ``publishers.toml`` among this person's settings::
 
+    signatures = "require"             # optional: what installs demand unless they say otherwise (`warn`)
+
     [[publisher]]
     id = "stripe"
     key = "<base64 of 32 bytes>"       # several entries with one id: several keys
@@ -14,11 +16,15 @@ import base64
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from sandbox.errors import UsageError
 
-_KEY_BYTES = 32
+Mode = Literal["require", "warn", "off"]
+"""What is demanded of signatures: a trusted one, a warning where there is none, nothing."""
+
+MODES: Final[tuple[Mode, ...]] = ("require", "warn", "off")
+_KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,14 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """Everything that the operator vouches for; empty when there is no file."""
+    """Everything that the operator vouches for; empty when there is no file.
+
+    Attributes:
+        demand: what is demanded of signatures where a command does not say.
+    """
 
     publishers: tuple[Publisher, ...] = ()
+    demand: Mode = "warn"
 
     def vouches(self, publisher: str, key: str, tool_id: str) -> bool:
         """Return whether a key is this publisher's, for this tool."""
@@ -65,10 +76,12 @@ def load_trust(path: Path) -> TrustStore:
         return TrustStore()
     except (OSError, ValueError) as error:
         raise UsageError("PKG-023", f"{path} cannot be read: {error}", "write it as docs/mcpkg.md shows") from None
-    entries = values.get("publisher")
-    if set(values) - {"publisher"} or not isinstance(entries, list):
-        raise _wrong(path, "it holds something other than [[publisher]] entries")
-    return TrustStore(tuple(_publisher(path, entry) for entry in entries))
+    entries, demand = values.get("publisher", []), values.get("signatures", "warn")
+    if set(values) - {"publisher", "signatures"} or not isinstance(entries, list):
+        raise _wrong(path, "it holds something other than `signatures` and [[publisher]] entries")
+    if demand not in MODES:
+        raise _wrong(path, f"`signatures` is none of {', '.join(MODES)}")
+    return TrustStore(tuple(_publisher(path, entry) for entry in entries), demand)
 
 
 def _publisher(path: Path, entry: Any) -> Publisher:

@@ -14,6 +14,7 @@ from sandbox.mcpkg.archive import SUFFIX, open_archive
 from sandbox.mcpkg.documents import Findings
 from sandbox.mcpkg.manifest import read_package
 from sandbox.mcpkg.store import Store
+from sandbox.mcpkg.trust import MODES
 from sandbox.spec.versions import compare
 
 STORE: Final = ".mcp"
@@ -29,13 +30,13 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", type=options.path, default=place, metavar="DIR", help="where packages are installed")
 
 
-def add_signature(parser: argparse.ArgumentParser, default: str = "warn") -> None:
+def add_signature(parser: argparse.ArgumentParser, default: str = "") -> None:
     """Declare what is demanded of signatures."""
     parser.add_argument(
         "--signatures",
-        choices=("require", "warn", "off"),
+        choices=MODES,
         default=default,
-        help="refuse packages without a trusted signature, warn of them, or do not check",
+        help="refuse packages without a trusted signature, warn of them, or do not check (default: as --trust says)",
     )
     parser.add_argument("--trust", type=options.path, default=TRUST, metavar="FILE", help="publishers and their keys")
 

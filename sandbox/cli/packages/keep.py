@@ -68,10 +68,10 @@ def add_arguments(actions: Any) -> None:
 def _install(arguments: argparse.Namespace) -> int:
     contents = open_contents(find_package(arguments))
     manifest, cases, findings = read_package(contents)
-    signed = Signed("unchecked")
-    if arguments.signatures != "off":
-        signed = signatures.verify(contents, manifest, load_trust(arguments.trust))
-    warning = signatures.demand(signed, arguments.signatures, manifest.tool_id)
+    trust = load_trust(arguments.trust)
+    demanded = arguments.signatures or trust.demand
+    signed = Signed("unchecked") if demanded == "off" else signatures.verify(contents, manifest, trust)
+    warning = signatures.demand(signed, demanded, manifest.tool_id)
     if warning:
         say(line_of(f"warning: {warning}"))
     tell(findings)

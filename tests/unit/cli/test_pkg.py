@@ -97,6 +97,20 @@ def test_what_the_operator_demands_is_held(capsys: pytest.CaptureFixture[str]) -
     assert "PKG-026" in capsys.readouterr().err
 
 
+def test_the_trust_store_says_what_is_demanded_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """`signatures = "require"` holds without a flag; an explicit flag is this person's own decision."""
+    file = chain()
+    words = ("--trust", "publishers.toml", "--audit-dir", "audit")
+    Path("publishers.toml").write_text('signatures = "require"\n')
+    assert 3 == run("install", file, *words)
+    assert "PKG-020" in capsys.readouterr().err
+    Path("publishers.toml").write_text('signatures = "maybe"\n')
+    assert 2 == run("install", file, *words)
+    assert "PKG-023" in capsys.readouterr().err
+    Path("publishers.toml").write_text('signatures = "require"\n')
+    assert 0 == run("install", file, "--signatures", "warn", *words)
+
+
 def test_an_install_is_recorded_before_and_after(tmp_path: Path) -> None:
     """The trail has intent and outcome of installing, going back and removing, and of a refusal."""
     assert 0 == run("install", chain(), "--audit-dir", "audit")

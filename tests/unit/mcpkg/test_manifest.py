@@ -257,3 +257,17 @@ def test_unlisted_tests_are_found(tmp_path: Path) -> None:
     cases: tuple[Case, ...] = read_package(FolderContents(source))[1]
 
     assert ["simple_echo"] == [case.name for case in cases]
+
+
+def test_the_publisher_stands_in_either_file_and_in_both_alike(tmp_path: Path) -> None:
+    """MCPKG §7.1: meta/publisher.json names the publisher; another one than the manifest's is refused."""
+    said = {"id": "stripe", "name": "Stripe", "website": "https://stripe.com", "contact": "support@stripe.com"}
+    plain = {**ECHO, "tests": []}
+    both = {**plain, "meta": {"publisher": {"id": "stripe"}}}
+    other = {**plain, "meta": {"publisher": {"id": "acme"}}}
+
+    assert "stripe" == read(tmp_path / "a", plain, {"meta/publisher.json": said}).publisher
+    assert "Stripe" == read(tmp_path / "b", both, {"meta/publisher.json": said}).meta["publisher"]["name"]
+    assert {"PKG-019 id"} == problems(tmp_path / "c", other, {"meta/publisher.json": said})
+    assert {"PKG-019"} == problems(tmp_path / "d", plain, {"meta/publisher.json": ["stripe"]})
+    assert {"PKG-010"} == problems(tmp_path / "e", plain, {"meta/provenance.json": "{'commit': 1}"})
