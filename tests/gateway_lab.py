@@ -279,6 +279,7 @@ def door_of(name: str, access: Access, instances: Instances) -> DriverDoor:
     return DriverDoor(
         name, f"/mcp/{name}", access, lender=instances, equip=equip, tools=frozenset(("tool",)), info=info,
         call_timeout=10.0,
+        legacy=name == "closed",
     )  # fmt: skip
 
 

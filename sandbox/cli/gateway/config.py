@@ -50,6 +50,7 @@ class DriverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rena
         scopes: what a token needs.
         root: where the driver declares it → folder; ``{tenant}`` in it stands for the tenant's own.
         warm: instances that wait for a tenant.
+        legacy_sse: offer the HTTP+SSE transport of 2024-11-05 at ``PATH/sse`` too.
     """
 
     path: Path_ | Literal[""] = ""
@@ -58,6 +59,7 @@ class DriverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rena
     scopes: tuple[Scope_, ...] = ()
     root: dict[str, str] = {}
     warm: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    legacy_sse: bool = False
 
 
 class LimitConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):

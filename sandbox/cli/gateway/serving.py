@@ -241,6 +241,7 @@ def driver_door(parts: Parts, mounted: Mounted) -> DriverDoor:
         tools=mounted.tools,
         info={"name": spec.id, "title": spec.name, "version": spec.version},
         call_timeout=spec.limits.call_timeout or CALL_TIMEOUT,
+        legacy=mounted.config.legacy_sse,
     )
 
 

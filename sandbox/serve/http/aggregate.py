@@ -41,6 +41,7 @@ class AggregateDoor:
 
     def __init__(self, path: str, doors: Sequence[Door], scope: Scope) -> None:
         self.name = "all"
+        self.legacy = False
         self.path = path
         self.access = Access(anonymous=any(door.access.anonymous for door in doors))
         self._doors = {door.name: door for door in doors}

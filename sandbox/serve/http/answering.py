@@ -60,12 +60,14 @@ class Response:
         statuses: JSON-RPC error → status of a plain answer.
         priming: begin an event stream with an event that has only an id.
         events: an event stream in any case.
+        opening: first bytes of the event stream.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
     statuses: Mapping[int, int] = field(default_factory=dict)
     priming: bool = False
     events: bool = False
+    opening: bytes = b""
 
 
 class Writer:
@@ -112,7 +114,7 @@ class Writer:
         else:
             first = []
         await self._begin(200, (*EVENT_HEADERS, *_raw(how.headers)))
-        opening = b": \n\n"
+        opening = how.opening or b": \n\n"
         if stream.key and how.priming:
             opening = f"id: {stream.key}.0\nretry: {RETRY_MS}\ndata: \n\n".encode()
         await self._body(opening + _events(stream, first), more=True)

@@ -23,6 +23,7 @@ from sandbox.serve.http.answering import ClientGone
 from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Door
 from sandbox.serve.http.endpoint import Arrival, Endpoint
+from sandbox.serve.http.legacy import MESSAGES, STREAM, LegacyEndpoint
 from sandbox.serve.http.quotas import Quotas
 from sandbox.serve.http.refusals import HttpRefused, RefusalLog
 from sandbox.serve.http.sessions import Sessions
@@ -73,19 +74,25 @@ class App:
         self.draining = False
         self.sessions = Sessions(gateway.bounds)
         self.refusals = RefusalLog(gateway.scope)
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, Endpoint | LegacyEndpoint] = {}
         self.replace(doors)
 
     def replace(self, doors: Iterable[Door]) -> None:
         """Serve these doors from now on; sessions of a door that stays go on."""
         bounds, quotas = self.gateway.bounds, self.gateway.quotas
-        known = {endpoint.door: endpoint for endpoint in self.endpoints.values()}
-        self.endpoints = {door.path: known.get(door) or Endpoint(door, self.sessions, quotas, bounds) for door in doors}
+        known = {one.door: one for one in self.endpoints.values() if isinstance(one, Endpoint)}
+        fresh: dict[str, Endpoint | LegacyEndpoint] = {}
+        for door in doors:
+            fresh[door.path] = known.get(door) or Endpoint(door, self.sessions, quotas, bounds)
+            if door.legacy:
+                old = LegacyEndpoint(door, self.sessions, quotas, bounds)
+                fresh |= {door.path + STREAM: old, door.path + MESSAGES: old}
+        self.endpoints = fresh
 
     @property
     def doors(self) -> tuple[Door, ...]:
         """What is served, in the order of its paths."""
-        return tuple(endpoint.door for _, endpoint in sorted(self.endpoints.items()))
+        return tuple(one.door for _, one in sorted(self.endpoints.items()) if isinstance(one, Endpoint))
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -123,7 +130,7 @@ class App:
             raise HttpRefused(503, "GATE-035", "this gateway is ending", "connect again", headers=again)
         door = endpoint.door
         try:
-            identity = await self.gateway.keeper.admit(headers, path, door.access)  # 2
+            identity = await self.gateway.keeper.admit(headers, door.path, door.access)  # 2
         except Unauthorized as error:
             raise self.unauthorized(error, door) from None
         tenant[0] = identity.tenant.tenant

@@ -27,12 +27,14 @@ class HttpChannel:
 
     Args:
         elsewhere: gives the stream of what belongs to no open response; ``None`` drops it.
+        one_stream: answers go there too (the transport of 2024-11-05).
 
     Attributes:
         last_size: bytes of the body that is being handed on.
     """
 
-    def __init__(self, elsewhere: Callable[[], Stream | None] = lambda: None) -> None:
+    def __init__(self, elsewhere: Callable[[], Stream | None] = lambda: None, *, one_stream: bool = False) -> None:
+        self._one_stream = one_stream
         self.last_size = 0
         self._elsewhere = elsewhere
         self._receiver: Receiver | None = None
@@ -134,6 +136,11 @@ class HttpChannel:
     # --- routing ---------------------------------------------------------------------------------------------------
     def _answer(self, message: Result | Failure) -> None:
         stream = self._current
+        if self._one_stream:
+            standing = self._elsewhere()
+            if standing is not None:
+                standing.put(message, keep=True)
+            return
         if message.id is not None and (stream is None or self._replies.get(message.id) is stream):
             stream = self._replies.pop(message.id, stream)
             self._tokens = {token: one for token, one in self._tokens.items() if one != message.id}

@@ -53,11 +53,13 @@ class Door(Protocol):
         path: where it is mounted, such as ``/mcp/files``.
         name: in records and registers.
         access: who may come in.
+        legacy: the transport of 2024-11-05 is offered too.
     """
 
     path: str
     name: str
     access: Access
+    legacy: bool
 
     def open(self, identity: Identity, request: Request | None = None) -> AbstractAsyncContextManager[Behind]:
         """Lend what is behind it, for a session or for one request; raises SandboxError when there is nothing."""
@@ -100,6 +102,7 @@ class DriverDoor:
         tools: names of the tools that the driver binds, for limits.
         info: MCP ``Implementation`` that clients see.
         call_timeout: seconds.
+        legacy: the transport of 2024-11-05 is offered too.
     """
 
     def __init__(
@@ -113,8 +116,10 @@ class DriverDoor:
         tools: frozenset[str],
         info: dict[str, Any],
         call_timeout: float,
+        legacy: bool = False,
     ) -> None:
         self.name = driver
+        self.legacy = legacy
         self.path = path
         self.access = access
         self.tools = tools

@@ -43,6 +43,7 @@ class HttpSession:
     Args:
         door: whose server it uses.
         identity: who opened it.
+        one_stream: everything goes to the standing stream (the transport of 2024-11-05).
 
     Attributes:
         id: ``Mcp-Session-Id``.
@@ -50,14 +51,14 @@ class HttpSession:
         version: agreed; empty until then.
     """
 
-    def __init__(self, door: Door, identity: Identity) -> None:
+    def __init__(self, door: Door, identity: Identity, *, one_stream: bool = False) -> None:
         self.id = secrets.token_urlsafe(20)
         self.door = door
         self.identity = identity
         self.used = asyncio.get_running_loop().time()
         self.standing = Stream(STANDING)
         self.version = ""
-        self.channel = HttpChannel(lambda: self.standing)
+        self.channel = HttpChannel(lambda: self.standing, one_stream=one_stream)
         self._streams: OrderedDict[str, Stream] = OrderedDict({STANDING: self.standing})
         self._number = 0
         self._session: ClientSession | None = None
@@ -186,7 +187,7 @@ class Sessions:
         """Begin to look for sessions that nobody uses."""
         self._reaper = asyncio.create_task(self._reap())
 
-    async def open(self, door: Door, identity: Identity) -> HttpSession:
+    async def open(self, door: Door, identity: Identity, *, one_stream: bool = False) -> HttpSession:
         """Return a fresh session, its server ready.
 
         Raises:
@@ -200,7 +201,7 @@ class Sessions:
             raise HttpRefused(429, "GATE-015", text, "delete those that are not used", headers=again)
         if len(self._all) >= self._bounds.sessions:
             raise HttpRefused(503, "GATE-014", "this gateway is full", "try again later", headers=again)
-        session = HttpSession(door, identity)
+        session = HttpSession(door, identity, one_stream=one_stream)
         self._all[session.id] = session
         try:
             await session.open()

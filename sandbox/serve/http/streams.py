@@ -47,12 +47,12 @@ class Stream:
         self._bytes = 0
         self._news = asyncio.Event()
 
-    def put(self, message: Message, *, last: bool = False) -> None:
-        """Add a message; nothing follows the ``last`` one."""
+    def put(self, message: Message, *, last: bool = False, keep: bool = False) -> None:
+        """Add a message; nothing follows the ``last`` one, and that and one to ``keep`` are never dropped."""
         if self.over:
             return
         data = encode(message)[:-1]
-        if not last and self._waiting() + len(data) > MAX_WAITING_BYTES:
+        if not (last or keep) and self._waiting() + len(data) > MAX_WAITING_BYTES:
             self.dropped += 1
             return
         self._count += 1

@@ -6,7 +6,8 @@ import asyncio
 import json
 
 import pytest
-from mcp import Client
+from mcp import Client, ClientSession
+from mcp.client.sse import sse_client
 
 from tests.gateway_lab import EVENTS, SECRET, V25, Server, call, events, lab, modern, request
 
@@ -249,3 +250,23 @@ async def test_an_unknown_version_is_told_which_ones_are_spoken() -> None:
     error = refused.json()["error"]
     assert (400, -32022) == (refused.status_code, error["code"])
     assert offered.json()["result"]["supportedVersions"] == error["data"]["supported"]
+
+
+async def test_a_client_of_the_oldest_transport_is_served_where_it_is_offered() -> None:
+    """HTTP+SSE: the SDK's client lists and calls; the session ends with its stream, and is its holder's alone."""
+    async with lab() as stage:
+        headers = {"authorization": f"Bearer {stage.token()}"}
+        url = stage.url + "/mcp/closed/sse"
+        async with sse_client(url, headers=headers) as (read, write), ClientSession(read, write) as client:
+            await client.initialize()
+            said = await client.call_tool("tool", {"a": 1})
+            (session_id,) = stage.app.sessions._all
+            stolen = await stage.post(f"/mcp/closed/messages?session={session_id}", call(5), stage.token(sub="mallory"))
+        async with asyncio.timeout(5):
+            while len(stage.app.sessions):  # noqa: ASYNC110 - it has no event for it
+                await asyncio.sleep(0.02)
+        nobody = await stage.client.get(url)
+        not_offered = await stage.client.get(stage.url + "/mcp/open/sse")
+
+    assert 1 == json.loads(said.content[0].text)["a"]  # type: ignore[union-attr]
+    assert [404, 401, 404] == [answer.status_code for answer in (stolen, nobody, not_offered)]
