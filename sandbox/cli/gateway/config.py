@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -31,6 +32,9 @@ class IssuerConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rena
         tenant_claim: claim that names the tenant.
         user_claim: claim that names the user.
         algorithms: signatures that are accepted.
+        introspection: where revoked tokens are asked about (RFC 7662); empty does not ask.
+        client_id: of this gateway at the issuer.
+        client_secret_env: name of the variable with its secret; never the secret itself.
     """
 
     url: Text
@@ -38,6 +42,9 @@ class IssuerConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rena
     tenant_claim: Text = "tenant"
     user_claim: Text = "sub"
     algorithms: tuple[str, ...] = ALGORITHMS
+    introspection: str = ""
+    client_id: str = ""
+    client_secret_env: str = ""
 
 
 class DriverConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):
@@ -136,8 +143,11 @@ def _check(config: GatewayConfig, path: Path) -> None:
             raise _invalid(
                 path, f"`{wrong[0]}` is no signature with a public key", f"use some of {', '.join(ALGORITHMS)}"
             )
-        for url in filter(None, (issuer.url, issuer.jwks_uri)):
+        for url in filter(None, (issuer.url, issuer.jwks_uri, issuer.introspection)):
             _check_url(url, path)
+        if issuer.introspection and not os.environ.get(issuer.client_secret_env):
+            text = f"`introspection` of {issuer.url} needs `client-id` and a variable named in `client-secret-env`"
+            raise _invalid(path, text, "set them")
     if config.public_url:
         _check_url(config.public_url, path)
         if config.public_url.endswith("/") or urlsplit(config.public_url).path:

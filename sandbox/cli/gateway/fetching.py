@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,6 +12,7 @@ import orjson
 
 from sandbox.cli.gateway.config import IssuerConfig
 from sandbox.limits import KIB
+from sandbox.serve.identity.introspection import Ask
 from sandbox.serve.identity.keys import Fetch, KeySource
 from sandbox.serve.identity.tokens import Issuer
 
@@ -51,15 +53,30 @@ def fetch_of(config: IssuerConfig) -> Fetch:
     return fetch
 
 
-async def _document(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
-    """Return one JSON object.
+def ask_of(config: IssuerConfig) -> Ask:
+    """Return what asks an issuer about a token, with this gateway's own credential."""
+    credential = httpx2.BasicAuth(config.client_id, os.environ[config.client_secret_env])
+
+    async def ask(token: str) -> Mapping[str, Any]:
+        form = {"token": token, "token_type_hint": "access_token"}
+        async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client:
+            return await _document(client, config.introspection, form, credential)
+
+    return ask
+
+
+async def _document(
+    client: httpx2.AsyncClient, url: str, form: Mapping[str, str] | None = None, auth: httpx2.BasicAuth | None = None
+) -> Mapping[str, Any]:
+    """Return one JSON object, asked for with a form where there is one.
 
     Raises:
         OSError: it cannot be had.
         ValueError: it is something else.
     """
     try:
-        async with client.stream("GET", url, headers={"accept": "application/json"}) as response:
+        method, headers = "GET" if form is None else "POST", {"accept": "application/json"}
+        async with client.stream(method, url, headers=headers, data=form, auth=auth) as response:
             if response.status_code != 200:  # noqa: PLR2004 - OK
                 raise ValueError(f"status {response.status_code}")
             body = b""

@@ -20,7 +20,7 @@ from sandbox.cli.approved import pins_required
 from sandbox.cli.bench import _egress, engine, secrets_of
 from sandbox.cli.gateway import mounts
 from sandbox.cli.gateway.config import GatewayConfig, check_exposure, listen_of, load_config
-from sandbox.cli.gateway.fetching import issuer_of
+from sandbox.cli.gateway.fetching import ask_of, issuer_of
 from sandbox.cli.gateway.figures import Counted, Figures
 from sandbox.cli.gateway.listening import listening, serve_on, server_of
 from sandbox.cli.gateway.mounts import Mounted
@@ -48,6 +48,7 @@ from sandbox.serve.http.app import App, Gateway
 from sandbox.serve.http.bounds import HttpBounds
 from sandbox.serve.http.doors import Door, DriverDoor, HandlerFor
 from sandbox.serve.http.quotas import Quotas
+from sandbox.serve.identity.introspection import IntrospectingVerifier
 from sandbox.serve.identity.model import METADATA, Access, Gatekeeper, Unauthorized, bearer
 from sandbox.serve.identity.tokens import JwtVerifier
 from sandbox.serve.inservice import InService
@@ -182,9 +183,9 @@ def app_of(parts: Parts) -> App:
         drain=limits.drain,
     )
     issuers = {issuer.url: issuer_of(issuer) for issuer in config.issuer}
-    keeper = Gatekeeper(
-        parts.public_url, JwtVerifier(issuers) if issuers else None, tuple(issuers), config.unsafe_tenant
-    )
+    asks = {issuer.url: ask_of(issuer) for issuer in config.issuer if issuer.introspection}
+    verifier = IntrospectingVerifier(JwtVerifier(issuers), asks, time.monotonic) if issuers else None
+    keeper = Gatekeeper(parts.public_url, verifier, tuple(issuers), config.unsafe_tenant)
     calls = Rate(limits.calls_per_second, limits.calls_at_once)
     overall = Rate(limits.requests_per_second, limits.requests_at_once)
     gateway = Gateway(

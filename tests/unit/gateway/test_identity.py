@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import time
 from typing import Any
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from sandbox.serve.identity.introspection import IntrospectingVerifier
 from sandbox.serve.ratelimit import Rate, parse_header
 from tests.gateway_lab import EVENTS, ISSUER, SECRET, Lab, call, ec_key, lab, modern, request
 
@@ -311,3 +313,34 @@ async def test_the_common_endpoint_shows_what_a_credential_covers() -> None:
         assert [["open__tool"], ["open__tool", "closed__tool"]] == names
         assert 400 == tried.status_code
         assert SECRET not in tried.text
+
+
+@pytest.mark.claim("P-GATE-09")
+async def test_a_revoked_token_stops_working_and_an_issuer_that_is_silent_lets_nobody_in() -> None:
+    """The issuer is asked about tokens that hold, never about forged ones; its answer counts for seconds only."""
+    asked: list[str] = []
+    answers: list[Any] = [{"active": True}, {"active": False}, OSError(), {"active": "true"}]
+
+    async def ask(token: str) -> Any:
+        asked.append(token)
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    now = [0.0]
+    async with lab() as stage:
+        keeper = stage.app.gateway.keeper
+        inner = IntrospectingVerifier(keeper.verifier, {ISSUER: ask}, lambda: now[0])
+        stage.app.gateway.keeper = dataclasses.replace(keeper, verifier=inner)
+        token, said = stage.token(), []
+        for moment in (0.0, 5.0, 11.0, 12.0, 22.0, 33.0):
+            now[0] = moment
+            answer = await stage.initialize(CLOSED, token)
+            said.append((answer.status_code, answer.json().get("error", {}).get("data", {}).get("id")))
+        forged_ = await stage.initialize(CLOSED, stage.token(key=_rsa()))
+
+    revoked = (401, "GATE-040")
+    assert [(200, None), (200, None), revoked, revoked, (503, "GATE-041"), revoked] == said
+    assert 4 == len(asked)
+    assert 401 == forged_.status_code
