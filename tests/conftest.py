@@ -41,6 +41,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:  # noqa: ARG001
+    """Name bytes by their number: what is drawn anew in each process has another name in each worker otherwise."""
+    return f"{argname}-{len(val)}" if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The product runs on asyncio only: the attached socket needs its transports."""

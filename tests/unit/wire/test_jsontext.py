@@ -136,11 +136,11 @@ def test_commas_in_strings_are_no_values() -> None:
 def test_hostile_text_costs_no_more_than_honest_text(hostile: bytes) -> None:
     """No text takes a multiple of its size: a quadratic step would cost a thousand times what plain numbers cost."""
     honest = b"[" + b"1," * (len(hostile) // 2) + b"1]"
-    started = time.perf_counter()
+    started = time.process_time()
     json.loads(honest)
-    plain = time.perf_counter() - started
-    started = time.perf_counter()
+    plain = time.process_time() - started
+    started = time.process_time()
     with contextlib.suppress(jsontext.JsonTextError):
         jsontext.parse(hostile)
 
-    assert time.perf_counter() - started < 40 * plain
+    assert time.process_time() - started < 40 * plain
