@@ -56,6 +56,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             Command("learn", "learn", "run a server with everything denied and propose what it needs, as a diff"),
             Command("pkg", "pkg", "create, check, install, test and export .mcpkg packages, which run like drivers"),
             Command("kno", "kno", "lint `.kno` entities, and show what the register makes of them"),
+            Command("resolve", "resolve", "say which driver carries a tool that several implement, and why"),
             Command("lock", "lock", "pin what a driver installs, with hashes of the whole dependency tree"),
             Command("pins", "pins", "show what was approved of a server, what has changed since, and approve it"),
         ),
