@@ -22,7 +22,8 @@ from sandbox.errors import CallRefused, SandboxError, ServerFault
 from sandbox.events import Fact, Recorder, Scope, Trace
 from sandbox.mcpkg.cases import judge
 from sandbox.mcpkg.chain import run_chain
-from sandbox.mcpkg.chainserver import ChainBackend, plan_of, spec_of
+from sandbox.mcpkg.chainserver import ChainBackend
+from sandbox.mcpkg.chainspec import plan_of, spec_of
 from sandbox.mcpkg.metrics import Outcome
 from sandbox.mcpkg.model import Case, Manifest, Step
 from sandbox.mcpkg.store import Store
