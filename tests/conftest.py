@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
-def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:  # noqa: ARG001
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Name bytes by their number: what is drawn anew in each process has another name in each worker otherwise."""
     return f"{argname}-{len(val)}" if isinstance(val, bytes) else None
 

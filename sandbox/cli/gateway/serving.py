@@ -18,6 +18,7 @@ from sandbox import __version__
 from sandbox.cli import hostfacts
 from sandbox.cli.approved import pins_required
 from sandbox.cli.bench import _egress, engine, secrets_of
+from sandbox.cli.bounds import call_bounds, pool_bounds
 from sandbox.cli.gateway import mounts
 from sandbox.cli.gateway.config import GatewayConfig, check_exposure, listen_of, load_config
 from sandbox.cli.gateway.fetching import ask_of, issuer_of
@@ -28,6 +29,7 @@ from sandbox.cli.pipeline import serving_of
 from sandbox.cli.progress import quiet_progress
 from sandbox.cli.report import line_of, say
 from sandbox.cli.rules import load_rules
+from sandbox.cli.verdicts import KeptVerdicts
 from sandbox.errors import PlatformError, UsageError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch.docker import DockerBackend
@@ -35,6 +37,7 @@ from sandbox.launch.interface import Backend
 from sandbox.launch.remote import RemoteBackend
 from sandbox.limits import CALL_TIMEOUT
 from sandbox.plan.model import EngineFacts
+from sandbox.policy.call_bounds import CallBounds
 from sandbox.policy.cedar import PolicySet
 from sandbox.registry.catalog import Catalog
 from sandbox.registry.pages import PUBLIC, Health, Pages
@@ -59,6 +62,7 @@ from sandbox.supervisor.opening import opening
 from sandbox.supervisor.options import Options
 from sandbox.supervisor.pool import Instances
 from sandbox.tenant import TenantId
+from sandbox.vet.model import Fitting
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 ADMIN: Final = "mcp-sandbox:admin"
@@ -77,6 +81,7 @@ class Parts:
     figures: Figures
     public_url: str
     listen: tuple[str, int]
+    bounds: CallBounds
 
 
 async def serve(arguments: argparse.Namespace, recorder: Recorder) -> int:
@@ -94,9 +99,10 @@ async def serve(arguments: argparse.Namespace, recorder: Recorder) -> int:
             scope = Scope(recorder, Trace.new())
             mounted = await _reviewed(arguments, config, backend, scope)
             _egress_for(mounted, backend, recorder)
-            async with _pool(mounted, backend, scope, arguments) as pool:
+            bounds = call_bounds(arguments)
+            async with _pool(mounted, backend, scope, arguments, bounds) as pool:
                 url = config.public_url or f"http://{_host(listen[0])}:{listen[1]}"
-                parts = Parts(config, mounted, rules, scope, pool, Figures(), url, listen)
+                parts = Parts(config, mounted, rules, scope, pool, Figures(), url, listen, bounds)
                 return await _until_signalled(app_of(parts), listener, parts)
     finally:
         listener.close()
@@ -150,13 +156,13 @@ def _egress_for(mounted: list[Mounted], backend: DockerBackend, recorder: Record
 
 @contextlib.asynccontextmanager
 async def _pool(
-    mounted: list[Mounted], backend: DockerBackend, scope: Scope, arguments: argparse.Namespace
+    mounted: list[Mounted], backend: DockerBackend, scope: Scope, arguments: argparse.Namespace, bounds: CallBounds
 ) -> AsyncIterator[Instances]:
     engines: Mapping[str, Backend] = {"remote": RemoteBackend()}
 
     def opener() -> Opener:
         beside = functools.partial(mounts.neighbours, mounted)
-        chosen = Options(pins_required=pins_required(arguments))
+        chosen = Options(fitting=Fitting(verdicts=KeptVerdicts()), pins_required=pins_required(arguments))
         pairs = (("", backend), *engines.items())
         made = {kind: opening(one, scope, chosen, neighbours=beside) for kind, one in pairs}
 
@@ -167,7 +173,7 @@ async def _pool(
 
     own = hostfacts.own_paths(arguments)
     socket_path = backend.engine.socket_path
-    async with Instances(opener(), scope) as pool:
+    async with Instances(opener(), scope, pool_bounds(bounds)) as pool:
         for one in mounted:
             pool.add(mounts.served(one, own, socket_path))
         yield pool
@@ -225,7 +231,8 @@ def driver_door(parts: Parts, mounted: Mounted) -> DriverDoor:
     spec = review.spec
 
     async def equip(live: LiveServer) -> HandlerFor:
-        serving = await asyncio.to_thread(serving_of, live, parts.rules, secrets_of(live.spec, live.plan))
+        given = secrets_of(live.spec, live.plan)
+        serving = await asyncio.to_thread(serving_of, live, parts.rules, given, parts.bounds)
 
         def handler(caller: Caller) -> Handler:
             inner = ServerHandler(serving.pipeline, serving.cleaner, caller, serving.resources, serving.decider)
