@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox import jsontext
-from sandbox.errors import InstallRefused, PlatformError, UsageError
+from sandbox.errors import InstallRefused, PlatformError, SandboxError, UsageError
 from sandbox.mcpkg.bounds import MAX_LOCK_SECONDS
 from sandbox.mcpkg.contents import FolderContents, digests
 from sandbox.mcpkg.manifest import read_package
@@ -170,6 +170,8 @@ class Store:
                 raise InstallRefused("PKG-044", message, "raise the version, or uninstall the tool first")
         digest = jsontext.digest([new["files"], new["driver"]]).removeprefix("sha256:")
         place = self.root / "versions" / tool_id / f"{version}-{digest[:_DIGITS]}"
+        if place.exists() and not _same(place, staged):  # somebody changed it since
+            place = place.with_name(f"{place.name}-{secrets.token_hex(4)}")
         if not place.exists():
             place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             _sync(staged)
@@ -184,6 +186,7 @@ class Store:
         fresh = self.stage() / "link"
         fresh.symlink_to(os.path.relpath(place, link.parent))
         fresh.rename(link)
+        fresh.parent.rmdir()
         _sync_folder(link.parent)
         for other in self.versions(tool_id):  # the same version with other grants of the person who installs
             if other.folder != place and other.version == self.current(tool_id).version:
@@ -202,7 +205,7 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             (self.root / "versions" / tool_id).rename(gone)
         shutil.rmtree(self.history(tool_id).parent, ignore_errors=True)
-        shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(gone.parent, ignore_errors=True)
 
 
 def _acquire(descriptor: int, root: Path) -> None:
@@ -217,6 +220,17 @@ def _acquire(descriptor: int, root: Path) -> None:
             time.sleep(_PAUSE)
         else:
             return
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Return whether two installed folders hold the same files, but for when they were installed."""
+    try:
+        found = [digests(FolderContents(folder)) for folder in (one, other)]
+    except SandboxError:
+        return False
+    for listed in found:
+        listed.pop(INFO, None)
+    return found[0] == found[1]
 
 
 def _sync(folder: Path) -> None:

@@ -131,6 +131,7 @@ def test_versions_are_kept_and_gone_back_to(tmp_path: Path) -> None:
 
     assert "0.1.0" == store.current("demo.echo").version
     assert 2 == len(store.versions("demo.echo"))
+    assert [] == list((store.root / "staging").iterdir())
 
 
 def test_a_version_never_changes(tmp_path: Path) -> None:
@@ -165,6 +166,21 @@ def test_a_changed_file_is_found_before_it_is_used(tmp_path: Path) -> None:
         shutil.copytree(spare, package)
 
     assert untouched == store.current("demo.echo").read()[0].description
+
+
+def test_installing_again_mends_what_was_changed(tmp_path: Path) -> None:
+    """A tampered driver or program is replaced by the same package, whole; the changed folder is gone."""
+    store = Store(tmp_path / "store")
+    source = echo_folder(tmp_path / "one")
+    put(store, source)
+    for name in ("DRIVER.md", "serve_mcp.py", "inside/package/manifest.json"):
+        changed = store.current("demo.echo").folder
+        good = (changed / name).read_bytes()
+        (changed / name).write_bytes(good + b"\n")
+        put(store, source)
+        assert good == (store.current("demo.echo").folder / name).read_bytes()
+        assert not changed.exists()
+    assert 1 == len(store.versions("demo.echo"))
 
 
 def test_two_installers_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
