@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.cli import main
 from sandbox.cli.gateway.config import GatewayConfig, check_exposure, listen_of, load_config
+from sandbox.cli.gateway.listening import listening
 from sandbox.cli.gateway.mounts import for_tenant
 from sandbox.errors import UsageError
 from sandbox.serve.http.fields import places_of
@@ -91,3 +92,13 @@ def test_only_own_names_are_answered_to() -> None:
     assert {"127.0.0.1:8080", "localhost:8080", "[::1]:8080", "mcp.example.com"} == own.hosts
     assert "https://mcp.example.com" in own.origins
     assert "https://evil.example" not in own.origins
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Head and body of an answer are two writes; with Nagle's algorithm the second would wait 40 ms."""
+    with listening(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        listener.setblocking(True)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert socket.IPPROTO_TCP == accepted.proto
