@@ -112,7 +112,10 @@ class App:
             return
         except SandboxError as error:
             refusal = error if isinstance(error, HttpRefused) else _internal(error)
-            self._note(scope, refusal, tenant[0])
+            try:
+                self._note(scope, refusal, tenant[0])
+            except SandboxError as unrecorded:  # a refusal that cannot be recorded is still one
+                refusal = _internal(unrecorded)
             if not begun:
                 await refuse(send, refusal)
 

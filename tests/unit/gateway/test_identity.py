@@ -344,3 +344,15 @@ async def test_a_revoked_token_stops_working_and_an_issuer_that_is_silent_lets_n
     assert [(200, None), (200, None), revoked, revoked, (503, "GATE-041"), revoked] == said
     assert 4 == len(asked)
     assert 401 == forged_.status_code
+
+
+async def test_a_refusal_that_cannot_be_recorded_is_told_as_a_failure_of_ours() -> None:
+    """Still refused, with 500: the client learns nothing else, and what needs no refusal goes on."""
+    async with lab() as stage:
+        stage.recorder.fails_at = frozenset(("gateway.refuse",))
+        refused = await stage.post(CLOSED, request("ping"))
+        body, headers = modern("tools/call", {"name": "tool", "arguments": {}})
+        allowed = await stage.post("/mcp/open", body, **headers)
+
+    assert (500, "GATE-037") == (refused.status_code, refused.json()["error"]["data"]["id"])
+    assert 200 == allowed.status_code
