@@ -18,7 +18,7 @@ from starlette.types import Scope as AsgiScope
 
 from sandbox.errors import SandboxError
 from sandbox.events import Scope
-from sandbox.serve.http import fields
+from sandbox.serve.http import cors, fields
 from sandbox.serve.http.answering import ClientGone
 from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Door
@@ -105,9 +105,9 @@ class App:
             begun = True
             await send(dict(message))
 
-        tenant = [""]
+        tenant, origin = [""], self._origin(scope)
         try:
-            await self._answer(scope, receive, sending, tenant)
+            await self._answer(scope, receive, cors.readable(sending, origin), tenant)
         except ClientGone:
             return
         except SandboxError as error:
@@ -117,7 +117,14 @@ class App:
             except SandboxError as unrecorded:  # a refusal that cannot be recorded is still one
                 refusal = _internal(unrecorded)
             if not begun:
-                await refuse(send, refusal)
+                await refuse(cors.readable(send, origin), refusal)
+
+    def _origin(self, scope: AsgiScope) -> str | None:
+        """Return the origin whose pages may read the answer of an endpoint: one that is admitted, else none."""
+        found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+        if len(found) != 1 or scope["path"] not in self.endpoints:
+            return None
+        return found[0] if found[0].lower() in self.gateway.places.origins else None
 
     async def _answer(self, scope: AsgiScope, receive: Receive, send: Send, tenant: list[str]) -> None:
         path = scope["path"]
@@ -131,6 +138,9 @@ class App:
         if self.draining and scope["method"] == "POST":
             again = {"Retry-After": str(RETRY_AFTER), "Connection": "close"}
             raise HttpRefused(503, "GATE-035", "this gateway is ending", "connect again", headers=again)
+        if cors.is_preflight(scope["method"], headers):
+            await cors.preflight(send, headers)
+            return
         door = endpoint.door
         try:
             identity = await self.gateway.keeper.admit(headers, door.path, door.access)  # 2

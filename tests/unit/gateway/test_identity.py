@@ -356,3 +356,26 @@ async def test_a_refusal_that_cannot_be_recorded_is_told_as_a_failure_of_ours() 
 
     assert (500, "GATE-037") == (refused.status_code, refused.json()["error"]["data"]["id"])
     assert 200 == allowed.status_code
+
+
+async def test_a_page_of_an_admitted_origin_can_use_an_endpoint_and_no_other_page_can() -> None:
+    """Preflight and answers, refusals too, are readable for that origin alone; a preflight lets nobody in."""
+    asking = {"access-control-request-method": "POST", "access-control-request-headers": "mcp-param-region, x-evil"}
+    async with lab() as stage:
+        own, url = stage.url, stage.url + CLOSED
+        before = await stage.client.options(url, headers={"origin": own, **asking})
+        refused = await stage.post(CLOSED, request("ping"), origin=own)
+        opened = await stage.client.post(
+            stage.url + CLOSED, json=modern("tools/list")[0],
+            headers={**EVENTS, "origin": own, "authorization": f"Bearer {stage.token()}",
+                     "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"},
+        )  # fmt: skip
+        evil = await stage.client.options(url, headers={"origin": "https://evil.example", **asking})
+        plain = await stage.client.options(url)
+
+    allowed = [answer.headers.get("access-control-allow-origin") for answer in (before, refused, opened, evil, plain)]
+    assert [own, own, own, None, None] == allowed
+    assert [204, 401, 200, 403, 401] == [answer.status_code for answer in (before, refused, opened, evil, plain)]
+    assert "mcp-param-region" in before.headers["access-control-allow-headers"]
+    assert "x-evil" not in before.headers["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in before.headers
