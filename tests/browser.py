@@ -24,14 +24,18 @@ FLAGS = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Yield a browser; skip where there is none, or fail where MCP_SANDBOX_REQUIRE_BROWSER=1 says that there is."""
+    """Yield a browser.
+
+    Ubuntu has Chromium only as a snap, which containers and many hosts cannot run, so that the README's test command
+    has to go on without one; where MCP_SANDBOX_REQUIRE_BROWSER=1, as in CI, its absence fails.
+    """
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         program = None
     if program is None:
-        missing = "chromium and playwright are not both installed: `.ci/setup test` installs them"
+        missing = "chromium and playwright are not both there: `.ci/setup test` installs them where Chromium is a package"
         if os.environ.get("MCP_SANDBOX_REQUIRE_BROWSER") == "1":
             pytest.fail(missing)
         pytest.skip(missing)

@@ -24,7 +24,7 @@ CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundl
 """Where distributions keep the host's bundle; the first that exists is meant."""
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mcp-sandbox" / "plans"
-"""Where reviews are kept (XDG Base Directory)."""
+"""Where reviews are kept (XDG Base Directory); verdicts and images lie beside it, and all of it is our own."""
 
 PACKAGE: Final = Path(__file__).resolve().parent.parent
 """The code of this program."""
@@ -58,7 +58,7 @@ def overrides_of(arguments: argparse.Namespace) -> Overrides:
 def own_paths(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the resolved paths of what this command itself relies on, which no server may be granted."""
     named = (getattr(arguments, name, None) for name in ("audit_dir", "policy", "rules"))
-    places = (PACKAGE, shipped("policies"), options.STATE, options.CONFIG, CACHE, *filter(None, named))
+    places = (PACKAGE, shipped("policies"), options.STATE, options.CONFIG, CACHE.parent, *filter(None, named))
     return tuple(dict.fromkeys(map(os.path.realpath, places)))
 
 

@@ -22,14 +22,8 @@ def sandbox(*words: str, scratch: Path, **env: str) -> subprocess.CompletedProce
     return subprocess.run(
         [*COMMAND, *words, *(() if words[0] == "check" else ("--audit-dir", str(scratch / "audit")))],
         cwd=scratch, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, **env},
     )  # fmt: skip
-
-
-def registry_refused(done: subprocess.CompletedProcess[str]) -> None:
-    """Skip, loudly, where no package registry is reachable from a build container."""
-    if done.returncode and "INST-" in done.stderr:
-        pytest.skip(f"no registry to install from: {done.stderr.splitlines()[-1][:200]}")
 
 
 SOURCES = {
@@ -53,7 +47,6 @@ def test_a_folder_is_made_that_is_valid_proved_and_served(name: str, tmp_path: P
     """`init`, then `check`, `vet`, `vet --pinned` and a call, without touching a file by hand."""
     words, tool, sent, answer = SOURCES[name]
     made = sandbox("init", *words, "--output", "new", scratch=tmp_path)
-    registry_refused(made)
 
     assert 0 == made.returncode, made.stderr
     assert ["audit", "new"] == sorted(path.name for path in tmp_path.iterdir())

@@ -68,7 +68,7 @@ def test_every_source_gives_the_same_signature(kind: str, tmp_path: Path) -> Non
     env = {
         "PYTHON_KEYRING_BACKEND": "tests.keyring_of_tests.FileKeyring",
         "TEST_KEYRING": str(ring),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))),
     }
     done = sign(ROOT / "drivers" / "signing-mcp", tmp_path, OTHER_NAME=KEY if kind == "env" else "", **env)
 

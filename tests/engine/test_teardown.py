@@ -72,7 +72,8 @@ async def supervisor(stage: str, socket_path: str = str(ENGINE_SOCKET)) -> Async
     run_id = owner.new_run_id()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SUPERVISOR), socket_path, probe_image(socket_path=socket_path), run_id, stage,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))},
     )  # fmt: skip
     assert process.stdout is not None
     ready = await asyncio.wait_for(process.stdout.readline(), 60)

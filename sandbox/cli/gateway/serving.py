@@ -27,7 +27,7 @@ from sandbox.cli.progress import quiet_progress
 from sandbox.cli.report import line_of, say
 from sandbox.cli.rules import load_rules
 from sandbox.cli.verdicts import KeptVerdicts
-from sandbox.errors import PlatformError, UsageError
+from sandbox.errors import AuditUnavailable, PlatformError, UsageError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch.docker import DockerBackend
 from sandbox.launch.interface import Backend
@@ -176,7 +176,7 @@ async def _until_signalled(app: App, listener: Any, parts: Parts) -> int:
             loop.remove_signal_handler(number)
         waiting.cancel()
         await app.sessions.close()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(AuditUnavailable):  # it announces nothing, and whoever needed the trail was told
             parts.scope.fact("gateway.stop", refused=app.refusals.total)
     return 0
 

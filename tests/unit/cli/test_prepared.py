@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox.cli import hostfacts, prepared
-from sandbox.cli.hostfacts import local_facts, overrides_of, own_paths
+from sandbox.cli.hostfacts import CACHE, local_facts, overrides_of, own_paths
+from sandbox.cli.verdicts import PLACE
+from sandbox.launch.images.places import Places
 from sandbox.plan.model import EngineFacts, EnvEntry, HostFacts, ImageFacts, NetworkPlan, SandboxPlan
 from sandbox.policy.destinations import EgressRule
 from sandbox.spec.model import DriverSpec, FsGrant, FsRules, InstallStep, Origin, SandboxRules
 from sandbox.testing.plans import baseline_plan
+from tests.planning import folders
+from tests.unit.plan.test_grants_attacks import ids
 from tests.unit.serve.builders import contract_of, spec_of
 
 ENGINE = EngineFacts("docker", "20.10", "1.41", ("runc",), "runc")
@@ -218,3 +223,13 @@ def test_every_fact_of_the_host_is_compared(arguments: argparse.Namespace) -> No
     }
 
     assert silent <= {"paths", "passed_env", "secrets", "caller", "transports", "disk_free_bytes", "home"}
+
+
+@pytest.mark.claim("P-PLAN-07")
+@pytest.mark.parametrize("place", [CACHE, PLACE, Places.of(os.environ).cache / "layers"])
+def test_no_server_may_write_what_starts_believe(arguments: argparse.Namespace, place: Path) -> None:
+    """Kept reviews, verdicts and layers decide what is started: no write grant reaches them."""
+    path = os.path.realpath(place)
+
+    assert "PLAN-027" in ids(folders(path), write=True, own_paths=own_paths(arguments))
+    assert "PLAN-027" not in ids(folders(path), write=True, own_paths=())
