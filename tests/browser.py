@@ -35,7 +35,9 @@ def chromium() -> Iterator[Any]:
     except ImportError:
         program = None
     if program is None:
-        missing = "chromium and playwright are not both there: `.ci/setup test` installs them where Chromium is a package"
+        missing = (
+            "chromium and playwright are not both there: `.ci/setup test` installs them where Chromium is a package"
+        )
         if os.environ.get("MCP_SANDBOX_REQUIRE_BROWSER") == "1":
             pytest.fail(missing)
         pytest.skip(missing)
