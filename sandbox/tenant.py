@@ -23,7 +23,7 @@ class TenantContext:
         tenant: the isolation boundary; instances are never shared across it.
         user: subject within the tenant, empty when unknown.
         claims: further verified claims, by name.
-        source: how the facts were verified: ``flags``, ``token``, ``mtls``.
+        source: how they were verified: ``flags``, ``token``, ``mtls``, ``key`` (on stdio), ``anonymous``, ``unsafe``.
     """
 
     tenant: TenantId = LOCAL

@@ -29,6 +29,15 @@ def engine_answers() -> bool:
     return True
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Keep together what shares a start or a network, where `--dist loadfile` is asked for."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.by_lab import ByLab
+
+    return ByLab(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip engine tests where no engine answers; with MCP_SANDBOX_REQUIRE_ENGINE=1, as in CI, fail instead."""
     if not any(item.get_closest_marker("engine") for item in items) or engine_answers():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +24,12 @@ from sandbox.serve.http import fields
 from sandbox.serve.http.aggregate import AggregateDoor
 from sandbox.serve.http.app import App, Gateway
 from sandbox.serve.http.bounds import HttpBounds
-from sandbox.serve.http.doors import DriverDoor
+from sandbox.serve.http.doors import DriverDoor, Equipment
 from sandbox.serve.http.quotas import Quotas
+from sandbox.serve.identity.certificates import PinnedClient
+from sandbox.serve.identity.keeper import Gatekeeper
 from sandbox.serve.identity.keys import KeySource
-from sandbox.serve.identity.model import Access, Gatekeeper
+from sandbox.serve.identity.model import Access
 from sandbox.serve.identity.tokens import Issuer, JwtVerifier
 from sandbox.serve.ratelimit import Rate
 from sandbox.supervisor.bounds import PoolBounds
@@ -104,14 +107,17 @@ class Server:
     async def __call__(self, server: FakeServer) -> int:
         """Be one process."""
         self.starts += 1
-        tasks, process = set(), self.starts
+        tasks: set[asyncio.Future[None]] = set()
+        process = self.starts
         while line := await server.read_line():
             message = json.loads(line)
             if message.get("method") == "notifications/cancelled":
                 self.cancelled.append(message["params"]["requestId"])
             if "id" in message and "method" in message:
-                tasks.add(asyncio.ensure_future(self._answer(server, message, process)))
-        for task in tasks:
+                task = asyncio.ensure_future(self._answer(server, message, process))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        for task in list(tasks):
             task.cancel()
         return 0
 
@@ -229,32 +235,57 @@ async def lab(
     unsafe_tenant: str = "",
     scopes: tuple[str, ...] = (),
     inputs: Mapping[str, Any] | None = None,
+    tls: ssl.SSLContext | None = None,
+    clients: Mapping[str, PinnedClient] | None = None,
+    trust: ssl.SSLContext | bool = True,
+    speaks: Callable[[App], contextlib.AbstractAsyncContextManager[Any]] = contextlib.nullcontext,
+    sockets: int = 0,
+    idempotent: bool = False,
     **bounds: Any,
 ) -> AsyncIterator[Lab]:
-    """Open a gateway: ``/mcp/open`` for everybody, ``/mcp/closed`` for who signs in, ``/mcp`` for both."""
+    """Open a gateway: ``/mcp/open`` for everybody, ``/mcp/closed`` for who signs in, ``/mcp`` for both.
+
+    Args:
+        server: the server behind both.
+        rate: of calls.
+        pool: bounds of instances.
+        unsafe_tenant: everybody who sends no credential.
+        scopes: that ``/mcp/closed`` asks for.
+        inputs: contract of the tool.
+        tls: what the gateway speaks TLS with.
+        clients: by the pin of their key.
+        trust: what the lab's own client trusts and shows.
+        speaks: gives the application that is served in front of the gateway's own.
+        sockets: bytes of a message over WebSocket.
+        idempotent: whether the contract of the tool says so.
+        **bounds: of the gateway.
+    """
     script, issuer, recorder = server or Server(), Issuing(), MemoryRecorder()
     backend, scope = FakeBackend(script), Scope(recorder, Trace.new())
     chosen = HttpBounds(**{"json_wait": 0.15, "drain": 2.0, **bounds})
     listener = listening(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    url = f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
     keys = KeySource(issuer.fetch, time.monotonic)
-    keeper = Gatekeeper(url, JwtVerifier({ISSUER: Issuer(ISSUER, keys)}), (ISSUER,), unsafe_tenant)
+    keeper = Gatekeeper(
+        url, JwtVerifier({ISSUER: Issuer(ISSUER, keys)}), (ISSUER,), unsafe_tenant,
+        clients=clients or {}, certificates=tls is not None,
+    )  # fmt: skip
     limits = rate or Rate(1000, 1000)
     quotas = Quotas(chosen, limits, Rate(10_000, 10_000), time.monotonic)
     gateway = Gateway(keeper, fields.places_of(listener.getsockname(), ""), scope, quotas, chosen)
     async with Instances(opening(backend, scope), scope, PoolBounds(**(pool or {})), lambda: ROOMY) as instances:
         doors = []
         for name, access in (("open", Access(True, (), "public")), ("closed", Access(False, scopes))):
-            spec = spec_of(contract_of(inputs=inputs or {"type": "object"})).model_copy(
+            spec = spec_of(contract_of(inputs=inputs or {"type": "object"}, idempotent=idempotent)).model_copy(
                 update={"id": name, "protocol_version": V25}
             )
             instances.add(Served(spec, lambda _tenant: baseline_plan()))
             doors.append(door_of(name, access, instances))
         app = App(gateway, [*doors, AggregateDoor("/mcp", doors, scope)])
         app.sessions.begin()
-        running = server_of(app)
-        task = asyncio.create_task(running.serve(sockets=[listener]))
-        async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
+        async with speaks(app) as served, httpx2.AsyncClient(timeout=20, trust_env=False, verify=trust) as client:
+            running = server_of(served, tls, sockets=sockets)
+            task = asyncio.create_task(running.serve(sockets=[listener]))
             while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
             try:
@@ -273,7 +304,7 @@ def door_of(name: str, access: Access, instances: Instances) -> DriverDoor:
         def handler(_caller: Caller) -> ForwardingHandler:
             return ForwardingHandler()
 
-        return handler
+        return Equipment(handler)
 
     info = {"name": name, "version": "1"}
     return DriverDoor(

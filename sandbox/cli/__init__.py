@@ -37,6 +37,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
         (
             Command("run", "run", "serve one driver on stdio: what an MCP client's configuration names as `command`"),
             Command("serve", "serve", "serve many drivers to many tenants over HTTP, with one registry and one trail"),
+            Command("prove", "prove", "sign in with a key where `run` asks for one on stdio, and pass on the rest"),
             Command("tools", "tools", "list what a driver exposes"),
             Command("call", "call", "call one tool of a driver"),
             Command("client", "client", "put a driver or gateway into an MCP client's configuration, or take it out"),
@@ -55,7 +56,10 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             ),
             Command("learn", "learn", "run a server with everything denied and propose what it needs, as a diff"),
             Command("pkg", "pkg", "create, check, install, test and export .mcpkg packages, which run like drivers"),
+            Command("mcs", "mcs", "describe drivers for models, and run Python tool drivers (MCS) in a sandbox"),
             Command("kno", "kno", "lint `.kno` entities, and show what the register makes of them"),
+            Command("export-tools", "export_tools", "write what drivers expose as descriptor files (2025-11 dialect)"),
+            Command("validate", "validate", "ask a server whether it speaks the 2025-11 dialect"),
             Command("resolve", "resolve", "say which driver carries a tool that several implement, and why"),
             Command("lock", "lock", "pin what a driver installs, with hashes of the whole dependency tree"),
             Command("pins", "pins", "show what was approved of a server, what has changed since, and approve it"),

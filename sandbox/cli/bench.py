@@ -156,7 +156,7 @@ async def bench(
             backend.use_network(_egress(backend, review.egress_image, recorder, learning=learning))
         secrets = secrets_of(spec, plan)
         if secrets:
-            getattr(recorder, "add_secrets", _keep_out)(*secrets.values())
+            getattr(recorder, "add_secrets", keep_out)(*secrets.values())
         chosen = RemoteBackend() if plan.server_kind == "remote" else backend
         yield Bench(spec, plan, chosen, scope, secrets)
 
@@ -180,7 +180,7 @@ def secrets_of(spec: DriverSpec, plan: SandboxPlan) -> dict[str, str]:
     return resolve(slugs, spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
 
 
-def _keep_out(*_values: str) -> None:
+def keep_out(*_values: str) -> None:
     """Refuse secrets in front of a recorder that cannot keep them out of its records."""
     raise AuditUnavailable("CLI-016", "this recorder cannot redact secrets", "use the audit ledger")
 

@@ -11,11 +11,18 @@ import json
 
 from sandbox.cli import options
 from sandbox.spec.check import check
+from sandbox.spec.load import load_driver
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     options.add_driver(parser)
+    parser.add_argument(
+        "--against",
+        type=options.path,
+        metavar="DRIVER",
+        help="the driver as it was before: its changes must be told by the version (major for another server or tool)",
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the problems as JSON (docs/schemas/problems.schema.json)"
     )
@@ -23,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Check and report."""
-    verdict = check(arguments.driver)
+    before = load_driver(arguments.against) if arguments.against else None
+    verdict = check(arguments.driver, before)
     print(json.dumps(verdict.to_json(), indent=1) if arguments.json else verdict.to_text())
     return verdict.exit_code

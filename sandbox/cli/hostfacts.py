@@ -57,7 +57,7 @@ def overrides_of(arguments: argparse.Namespace) -> Overrides:
 
 def own_paths(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the resolved paths of what this command itself relies on, which no server may be granted."""
-    named = (getattr(arguments, name, None) for name in ("audit_dir", "policy", "rules"))
+    named = (getattr(arguments, name, None) for name in ("audit_dir", "policy", "rules", "jobs"))
     places = (PACKAGE, shipped("policies"), options.STATE, options.CONFIG, CACHE.parent, *filter(None, named))
     return tuple(dict.fromkeys(map(os.path.realpath, places)))
 

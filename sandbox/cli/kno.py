@@ -2,7 +2,8 @@
 
 `lint` reports every problem at once and exits with 1 when one of them forbids serving. With `--probe URL` it also asks
 the gateway at that address, without a credential, and reports every endpoint that does not do what its entity says.
-`project` prints the registry's list, the integration manifest or llms.txt.
+`project` prints the registry's list, the integration manifest or llms.txt. `driver` prints the DRIVER.md that stands
+for an entity without one, or writes the whole folder, to be reviewed and to grow from.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from sandbox.cli import options
+from sandbox.errors import UsageError
 
 if TYPE_CHECKING:
     from sandbox.registry.entity import ServerEntity
@@ -26,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     project = actions.add_parser("project", help="print a projection")
     project.add_argument("--as", dest="form", choices=("servers", "manifest", "llms"), default="servers")
     project.add_argument("--base-url", required=True, metavar="URL", help="where the gateway is reached")
+    driver = actions.add_parser("driver", help="print the DRIVER.md that an entity stands for")
+    driver.add_argument("entity", type=options.path, metavar="ENTITY", help="beside its tools/NAME/TOOL.md")
+    driver.add_argument("--to", type=options.path, metavar="FOLDER", help="write the driver folder; it must be new")
     for one in (lint, project):
         one.add_argument("places", nargs="+", type=options.path, metavar="PATH", help="entities or folders of them")
         one.add_argument("--namespace", default="space.possibility", help="of names that are derived from slugs")
@@ -34,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Lint or project."""
+    """Lint, project or make a driver folder."""
+    if arguments.action == "driver":
+        return _driver(arguments)
     from sandbox.registry.kno.corpus import files_of, linted
 
     found = linted(files_of(arguments.places), arguments.owned)
@@ -93,3 +100,20 @@ def _probe(found: list[Kno], arguments: argparse.Namespace) -> None:
             problem = probe(from_kno(kno, arguments.namespace), arguments.probe.rstrip("/"))
             if problem is not None:
                 kno.problems.append(problem)
+
+
+def _driver(arguments: argparse.Namespace) -> int:
+    from sandbox.cli.gateway.entities import files_of, write
+
+    files = files_of(arguments.entity)
+    if arguments.to is None:
+        print(files["DRIVER.md"].decode(), end="")
+        return 0
+    try:
+        if arguments.to.exists():
+            raise FileExistsError("it is there already")
+        write(arguments.to, files)
+    except OSError as error:
+        raise UsageError("CLI-210", f"{arguments.to} cannot be written: {error}", "name a new folder") from None
+    print(f"{arguments.to} is written: {len(files)} files; review it, and keep the entity beside its DRIVER.md")
+    return 0

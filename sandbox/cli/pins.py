@@ -89,23 +89,21 @@ def _show(arguments: argparse.Namespace) -> int:
 # --- diff and approve ----------------------------------------------------------------------------------------------
 async def _surveyed(arguments: argparse.Namespace, recorder: Recorder) -> int:
     """Ask the server what it offers, compare, and approve when asked to."""
+    from sandbox.supervisor.approving import approve, may_approve
     from sandbox.vet import pins
     from sandbox.vet.pinning import declared
 
     spec, plan, surface, scope = await (_online if arguments.online else _offline)(arguments, recorder)
     known = pins.read(spec.folder)
     offered = declared(surface, spec)
-    digest = pins.digest_of(offered)
     changes = _changes(spec, known, offered)
     if arguments.action == "approve":
-        _may_approve(arguments, digest, spec, plan, offered, scope)
+        may_approve(spec, plan, offered, scope, arguments.expect)
     _tell(arguments, spec, offered, known, changes)
     if arguments.action == "diff":
         waits = any(change.waits for change in changes or ()) or changes is None
         return VetRefused.exit_code if waits else 0
-    scope.intent("pins.approve", file=f"{spec.folder}/driver.lock", digest=digest, tools=len(offered.tools))
-    pins.write(spec.folder, (known or pins.Pins()).approving(offered))
-    scope.outcome("pins.approve", digest=digest)
+    approve(spec, offered, scope)
     return 0
 
 
@@ -168,37 +166,6 @@ def _bound(spec: DriverSpec) -> set[str]:
     return {binding.tool_name for binding in spec.bindings}
 
 
-def _may_approve(
-    arguments: argparse.Namespace,
-    digest: str,
-    spec: DriverSpec,
-    plan: SandboxPlan,
-    offered: ServerSurface,
-    scope: Scope,
-) -> None:
-    """Refuse what is not the expected surface, and what would not be served.
-
-    Raises:
-        VetRefused: ``VET-133``, it is another surface; else as vetting says.
-    """
-    from sandbox.supervisor.approval import fitting
-    from sandbox.supervisor.options import Options
-    from sandbox.vet.bind import bind
-    from sandbox.vet.contracts import fit
-
-    if arguments.expect and arguments.expect != digest:
-        message = f"{spec.file}: the server offers {digest}, and {arguments.expect[:80]} is to be approved"
-        raise VetRefused("VET-133", message, "run `mcp-sandbox pins diff` and read it again")
-    fit(bind(spec, offered), scope, fitting(plan, Options()))
-
-
-def _nothing_of(offered: ServerSurface) -> ServerSurface:
-    """Return a surface of the same server that offers and says nothing."""
-    from sandbox.vet.model import ServerSurface
-
-    return ServerSurface(offered.era, offered.protocol_version, offered.server_info, offered.capabilities)
-
-
 def _tell(
     arguments: argparse.Namespace,
     spec: DriverSpec,
@@ -206,8 +173,8 @@ def _tell(
     known: Pins | None,
     changes: tuple[Change, ...] | None,
 ) -> None:
+    from sandbox.supervisor.approving import everything
     from sandbox.vet import pins, reading
-    from sandbox.vet.drift import drift
 
     key, digest = pins.key_of(offered.client_capabilities), pins.digest_of(offered)
     if arguments.json:
@@ -223,7 +190,7 @@ def _tell(
         print(json.dumps(body, indent=1))
         return
     if changes is None:
-        told = reading.lines(drift(_nothing_of(offered), offered, _bound(spec)), every=True)
+        told = reading.lines(everything(spec, offered), every=True)
         others = f" (only for clients with {', '.join(sorted(known.surfaces))})" if known and known.surfaces else ""
         print(f"nothing was approved yet for a client with {key}{others}; the server offers:")
     else:

@@ -6,7 +6,7 @@ import argparse
 import functools
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from sandbox.cli.bounds import shipped_bounds
@@ -14,9 +14,10 @@ from sandbox.cli.report import line_of, say
 from sandbox.errors import PolicyError
 from sandbox.policy.call_bounds import CallBounds
 from sandbox.policy.cedar import PolicySet
+from sandbox.policy.request import DriverFacts, ToolFacts
 from sandbox.policy.schema import check
 from sandbox.serve.asking import AskBounds, Asking
-from sandbox.serve.calls import BoundTool, Caller, Collaborators, Pipeline
+from sandbox.serve.calls import BoundTool, Caller, Collaborators, Limiter, Pipeline
 from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.context import ASSERTION
 from sandbox.serve.decide import CedarDecider
@@ -33,11 +34,14 @@ from sandbox.spec.model import Binding
 from sandbox.supervisor.admission import LiveServer
 from sandbox.supervisor.fair import Gate
 from sandbox.tenant import TenantContext, TenantId
+from sandbox.vet.model import Exposure
 
 
 def caller_of(arguments: argparse.Namespace) -> Caller:
     """Return who calls, by the flags of whoever started this process."""
-    return Caller(TenantContext(TenantId(arguments.tenant), arguments.user, source="flags"))
+    return Caller(
+        TenantContext(TenantId(arguments.tenant), arguments.user, source=getattr(arguments, "tenant_source", "flags"))
+    )
 
 
 def tell_operator(line: str) -> None:
@@ -55,9 +59,19 @@ class Serving:
     cleaner: ResultCleaner
     bounds: CallBounds
 
+    def prepare(self, exposure: Exposure) -> None:
+        """Make ready the tools of an exposure that are not yet, such as one that was approved meanwhile."""
+        self.decider.prepare(exposure)
+        self.pipeline.prepare(exposure)
+
 
 def serving_of(
-    live: LiveServer, rules: PolicySet, given: Mapping[str, str], bounds: CallBounds | None = None
+    live: LiveServer,
+    rules: PolicySet,
+    given: Mapping[str, str],
+    bounds: CallBounds | None = None,
+    before: Serving | None = None,
+    limiting: Callable[[Rate, Gate], Limiter] | None = None,
 ) -> Serving:
     """Return the pipeline of one live server with every step that its plan and contracts ask for.
 
@@ -66,12 +80,15 @@ def serving_of(
         rules: the operator's.
         given: slug → value of what the server was given, kept out of its results.
         bounds: the operator's; the shipped ones when there are none.
+        before: what carried its requests under earlier rules: what was counted stays counted.
+        limiting: makes what counts calls from their rate; ``None``: they are counted here.
     """
     bounds = bounds or shipped_bounds()
     uris = uri_rules(live)
     host = HostTree((mount.target, mount.source) for mount in live.plan.mounts)
-    decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe, tell=tell_operator)
-    _refuse_typos(rules, decider)
+    calls = before.decider.calls if before is not None else None
+    decider = CedarDecider(rules, live.spec, live.exposure, live.plan.unsafe, tell=tell_operator, calls=calls)
+    refuse_typos(rules, decider.driver, decider.tools.values())
 
     def equip(bound: BoundTool) -> BoundTool:
         binding = bound.tool.binding
@@ -80,7 +97,8 @@ def serving_of(
         return bound
 
     gate = Gate(bounds.running, bounds.running_of_tenant, bounds.waiting_of_tenant, bounds.wait)
-    limiter = RateLimiter(Buckets(Rate(bounds.rate, bounds.burst)), gate, time.monotonic)
+    rate = Rate(bounds.rate, bounds.burst)
+    limiter = limiting(rate, gate) if limiting is not None else RateLimiter(Buckets(rate), gate, time.monotonic)
     cleaner = ResultCleaner(uris, Redactor(given), bounds.result)
     pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner, live.instance.during), equip)
     return Serving(pipeline, decider, UriGuard(uris, host), cleaner, bounds)
@@ -95,13 +113,13 @@ def _injector(binding: Binding, driver: str) -> ContextInjector:
     return ContextInjector(binding, signer_for(driver), time.time, functools.partial(secrets.token_hex, 16))
 
 
-def _refuse_typos(rules: PolicySet, decider: CedarDecider) -> None:
-    """Hold the rules against what this driver's contracts are, before anything is served.
+def refuse_typos(rules: PolicySet, driver: DriverFacts, tools: Collection[ToolFacts]) -> None:
+    """Hold the rules against what a driver's contracts are, before anything is served.
 
     Raises:
         PolicyError: a rule names an attribute or argument that does not exist.
     """
-    problems = check(rules.rules, (decider.driver,), decider.tools.values())
+    problems = check(rules.rules, (driver,), tools)
     errors = tuple(problem for problem in problems if problem.severity == "error")
     if errors:
         raise PolicyError(errors)
@@ -119,17 +137,24 @@ def uri_rules(live: LiveServer) -> UriRules:
 
 def session_options(live: LiveServer, serving: Serving, arguments: argparse.Namespace) -> SessionOptions:
     """Return the options of one client's session with a live server."""
-    spec, caller = live.spec, caller_of(arguments)
-    asks, bounds = bool(live.options.capabilities), serving.bounds
-    budget = AskBounds(bounds.questions, bounds.sampling_tokens, bounds.session_tokens)
+    spec, asking, bounds = live.spec, asking_of(live, serving), serving.bounds
     return SessionOptions(
         server_info={"name": spec.id, "title": spec.name, "version": spec.version},
         call_timeout=live.plan.limits.call_timeout,
         max_in_flight=bounds.in_flight,
         clean=serving.cleaner.clean,
-        asking=Asking(serving.decider, spec.id, serving.cleaner.clean, budget) if asks else None,
-        asker=caller if asks else None,
+        asking=asking() if asking is not None else None,
+        asker=caller_of(arguments) if asking is not None else None,
     )
+
+
+def asking_of(live: LiveServer, serving: Serving) -> Callable[[], Asking] | None:
+    """Return what makes the judge of a server's questions to one client; ``None`` where no rule could allow any."""
+    if not live.options.capabilities:
+        return None
+    bounds = serving.bounds
+    budget = AskBounds(bounds.questions, bounds.sampling_tokens, bounds.session_tokens)
+    return functools.partial(Asking, serving.decider, live.spec.id, serving.cleaner.clean, budget)
 
 
 def handler_of(serving: Serving, arguments: argparse.Namespace) -> ServerHandler:

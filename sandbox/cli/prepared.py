@@ -29,6 +29,7 @@ from sandbox.cli.hostfacts import CACHE, PACKAGE, local_facts, overrides_of, own
 from sandbox.errors import SandboxError
 from sandbox.events import Scope
 from sandbox.limits import MAX_DRIVER_FILES, MAX_MANIFEST_BYTES
+from sandbox.mcpkg.intact import check_intact
 from sandbox.plan import baseline
 from sandbox.plan.model import EngineFacts, HostFacts, ImageFacts, SandboxPlan
 from sandbox.spec.model import DriverSpec
@@ -97,6 +98,7 @@ def load(arguments: argparse.Namespace) -> Kept | None:
         kept = msgspec.json.decode(place.read_bytes(), type=Kept)
         if kept.inputs != inputs(arguments, kept.outside):
             return None
+        check_intact(_folder(arguments))
         if kept.plan.digest() != kept.digest or not keepable(kept.spec, kept.plan):
             return None
         baseline.check(kept.plan)

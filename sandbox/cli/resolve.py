@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drivers", type=options.path, required=True, metavar="DIR", help="folder of driver folders")
     parser.add_argument("--region", action="append", default=[], help="serve in one of these regions")
     parser.add_argument("--allow-tag", action="append", metavar="TAG", help="only these policy tags may be there")
+    parser.add_argument("--require-tag", action="append", default=[], metavar="TAG", help="with this policy tag only")
     parser.add_argument("--pin", default="", metavar="DRIVER", help="use this driver or none")
     parser.add_argument("--why", action="store_true", help="print what each phase decided")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -30,11 +31,13 @@ def execute(arguments: argparse.Namespace) -> int:
 
     specs, broken = [], {}
     for folder in driver_folders(arguments.drivers):
+        if not (folder / "DRIVER.md").exists():
+            continue  # a chain, which binds nobody's contract but its own
         try:
             specs.append(load_driver(folder / "DRIVER.md"))
         except SandboxError as error:
             broken[folder.name] = f"it cannot be read ({error.id})"
-    wanted = Wanted(arguments.region, arguments.allow_tag, arguments.pin)
+    wanted = Wanted(arguments.region, arguments.allow_tag, arguments.require_tag, arguments.pin)
     found = resolve(arguments.tool, specs, wanted)
     if arguments.json:
         steps = [dataclasses.asdict(step) for step in found.steps]

@@ -14,7 +14,7 @@ import functools
 import importlib
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -28,6 +28,9 @@ from sandbox.supervisor import open_server
 from sandbox.transport.interface import Channel
 from sandbox.transport.stdio import serve_stdio
 
+if TYPE_CHECKING:
+    from sandbox.dialect.pipes import Pipe
+
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What asks this process to end; each is answered with an orderly teardown."""
 
@@ -38,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_plan_options(parser)
     options.add_audit_options(parser)
     add_serving_options(parser)
+    parser.add_argument(
+        "--clients", type=options.path, metavar="FILE",
+        help="serve only who proves with a key of this file who it is; it says tenant and user",
+    )  # fmt: skip
+    parser.add_argument("--dialect", choices=("2025-11",), help="speak this informal protocol instead of MCP")
+    parser.add_argument("--jobs", type=options.path, metavar="FILE", help="where jobs of the dialect are kept, if any")
 
 
 def add_serving_options(parser: argparse.ArgumentParser) -> None:
@@ -57,22 +66,37 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Serve until the client closes stdin, a signal arrives or the server ends."""
+    if (arguments.driver / "package-info.json").exists() and not (arguments.driver / "DRIVER.md").exists():
+        from sandbox.cli.packages.running import run_folder  # an installed chain, which is no driver
+
+        return run_folder(arguments)
     with trail(arguments) as recorder:
+        if getattr(arguments, "clients", None) is not None:
+            from sandbox.cli.signin import sign_in  # who serves one person pays nothing for it
+
+            sign_in(arguments, recorder)
         return run_async(functools.partial(_serve, arguments, recorder))
 
 
 async def _serve(arguments: argparse.Namespace, recorder: Recorder) -> int:
+    if getattr(arguments, "dialect", None) is not None:
+        from sandbox.dialect.pipes import take_pipe  # who speaks MCP pays nothing for it
+
+        work = functools.partial(_served, arguments, recorder, await take_pipe(), "sandbox.cli.serving_dialect")
+        return await until_signalled(work)
     channel = await serve_stdio()
     return await until_signalled(functools.partial(_served, arguments, recorder, channel))
 
 
-async def _served(arguments: argparse.Namespace, recorder: Recorder, channel: Channel) -> int:
+async def _served(
+    arguments: argparse.Namespace, recorder: Recorder, channel: Channel | Pipe, module: str = "sandbox.cli.serving"
+) -> int:
     async with bench(arguments, recorder, quiet_progress()) as ready:
-        return await _session(arguments, ready, channel)
+        return await _session(arguments, ready, channel, module)
 
 
-async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel) -> int:
-    loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "sandbox.cli.serving")
+async def _session(arguments: argparse.Namespace, ready: Bench, channel: Channel | Pipe, module: str) -> int:
+    loading = asyncio.get_running_loop().run_in_executor(None, importlib.import_module, module)
     chosen = dataclasses.replace(opening(arguments), capabilities=askable(arguments))
     async with open_server(ready.backend, ready.spec, ready.plan, ready.scope, ready.secrets, chosen) as live:
         serving = await loading

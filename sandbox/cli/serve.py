@@ -37,6 +37,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unsafe-tenant", type=options.tenant, metavar="NAME",
         help="let everybody in without signing in, as this tenant; on loopback only",
     )  # fmt: skip
+    parser.add_argument(
+        "--dialect",
+        choices=("2025-11",),
+        help="speak this informal protocol too, at ENDPOINT/2025-11/; see docs/dialect.md",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=options.path,
+        metavar="FILE",
+        help="where the dialect's jobs are kept (default: beside the trail)",
+    )
+    parser.add_argument(
+        "--code-exec",
+        action="store_true",
+        help="let clients of the dialect send code, which runs in a sandbox without a network and may call their tools",
+    )
+    parser.add_argument(
+        "--registry",
+        action="store_true",
+        help="let clients of the dialect with the scope `mcp-sandbox:register` register servers of theirs",
+    )
+    parser.add_argument(
+        "--register", default="", metavar="URL",
+        help="register the public servers at this registry of the dialect; token in MCP_SANDBOX_REGISTER_TOKEN",
+    )  # fmt: skip
+    parser.add_argument("--no-watch", action="store_true", help="take changed files on SIGHUP only")
+    parser.add_argument("--ui-link", action="store_true", help="print a link that opens the operator's page once")
+    parser.add_argument(
+        "--ui-token-file", type=options.path, metavar="FILE",
+        help="token that opens the operator's page; made when there is none",
+    )  # fmt: skip
     options.add_audit_options(parser)
 
 

@@ -49,7 +49,7 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
     )
     live.revetter.subscribe(session.replace_exposure)
     tell(live)
-    watching = asyncio.create_task(_until_ended(live))
+    watching = asyncio.create_task(until_ended(live))
     running = asyncio.create_task(session.run())
     try:
         await asyncio.wait((watching, running), return_when=asyncio.FIRST_COMPLETED)
@@ -65,7 +65,7 @@ async def serve(live: LiveServer, ready: Bench, arguments: argparse.Namespace, c
         await asyncio.gather(watching, running, return_exceptions=True)
 
 
-async def _until_ended(live: LiveServer) -> SandboxError:
+async def until_ended(live: LiveServer) -> SandboxError:
     """Return what to say when the server's process has ended, or when it broke a rule that ended our talk with it."""
     ended = asyncio.create_task(live.ended())
     closed = asyncio.create_task(live.peer.wait_closed())

@@ -15,6 +15,7 @@ from sandbox.events import Scope
 from sandbox.launch.images.host import ensure_image
 from sandbox.launch.images.progress import Progress
 from sandbox.launch.install.ensure import ensure_server_image
+from sandbox.mcpkg.intact import check_intact
 from sandbox.plan import baseline
 from sandbox.plan.derive import Overrides, derive
 from sandbox.plan.model import EngineFacts, HostFacts, NetworkPlan, SandboxPlan
@@ -104,6 +105,7 @@ def review(
     Raises:
         SandboxError: the driver, the ceiling or the image is not usable.
     """
+    check_intact(Path(arguments.driver))
     spec = load_driver(arguments.driver)
     if learning and isinstance(spec.server, RemoteServer):
         raise UsageError(

@@ -54,6 +54,28 @@ async def reap(engine: Engine, *, all: bool = False) -> Reaped:  # noqa: A002 - 
     return Reaped(tuple(removed["containers"]), tuple(removed["networks"]), tuple(removed["volumes"]), tuple(spared))
 
 
+async def reap_of(engine: Engine, label: str) -> int:
+    """Remove everything of one owner whose heartbeat has ended, unless that process can be seen to live.
+
+    Args:
+        engine: where to look.
+        label: of the owner, as :func:`sandbox.launch.owner.own` gave it.
+
+    Returns:
+        How much was removed. An owner of another PID namespace cannot be seen; that its heartbeat has ended counts.
+
+    Raises:
+        PlatformError: the engine does not answer or refuses.
+    """
+    if owner.judge(label) == "alive":
+        return 0
+    removed = 0
+    for kind in KINDS:
+        for row in await engine.labelled(kind, f"{LABEL_OWNER}={label}"):
+            removed += await _remove(engine, kind, _name(row))
+    return removed
+
+
 async def remove_run(engine: Engine, run_id: str) -> None:
     """Remove everything of one run.
 

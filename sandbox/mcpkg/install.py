@@ -8,6 +8,7 @@ version is switched. Until step 7 nothing that was installed before has changed;
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +19,12 @@ from typing import Any
 from sandbox import jsontext
 from sandbox.errors import InstallRefused, PlanRefused
 from sandbox.mcpkg.contents import Contents, digests
+from sandbox.mcpkg.intact import INFO
 from sandbox.mcpkg.model import Implementation, LocalEndpoint, Manifest
 from sandbox.mcpkg.project import INSIDE, PACKAGE, Wishes, project
 from sandbox.mcpkg.select import Considered, Surroundings, explain, runtime_of
 from sandbox.mcpkg.signatures import Signed
-from sandbox.mcpkg.store import INFO, Installed, Store
+from sandbox.mcpkg.store import Installed, Store
 from sandbox.spec.load import load_driver
 
 _FILE, _PROGRAM, _FOLDER = 0o644, 0o755, 0o755
@@ -132,7 +134,7 @@ def _info(order: Order, files: Mapping[str, bytes]) -> bytes:
         "signature": order.signed.state,
         "publisher": order.signed.publisher if order.signed.state == "trusted" else "",
         "files": digests(order.contents),
-        "driver": jsontext.digest({name: data.decode() for name, data in files.items()}),
+        "made": {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     return jsontext.canonical(info) + b"\n"
 

@@ -32,6 +32,10 @@ from sandbox.mcpkg.trust import Mode, TrustStore
 FILE: Final = "meta/signature.sig"
 FORMAT: Final = "mcp-sandbox.mcpkg.ed25519.v1"
 _PREFIX: Final = b"mcp-sandbox .mcpkg signature v1\x00"
+_STATEMENT: Final = b"mcp-sandbox .mcpkg sigstore v1\x00"
+BUNDLE: Final = "application/vnd.dev.sigstore.bundle"
+"""How the media types of Sigstore bundles begin."""
+
 _FIELDS: Final = frozenset({"format", "publisher", "key", "toolId", "version", "files", "signature"})
 
 
@@ -43,12 +47,23 @@ class Signed:
         state: ``trusted`` the trust store knows the key; ``unknown`` the signature holds under a key that nobody
             vouches for; ``unverifiable`` another scheme; ``unsigned``; ``unchecked`` the operator did not ask.
         publisher: as signed, empty when nothing is.
-        key: base64 of the public key.
+        key: base64 of the public key, or the identity that a Sigstore certificate names.
     """
 
     state: Literal["trusted", "unknown", "unverifiable", "unsigned", "unchecked"]
     publisher: str = ""
     key: str = ""
+
+
+def statement(contents: Contents, manifest: Manifest) -> bytes:
+    """Return what a Sigstore bundle for a package has to be over: tool, version, the digest of every other file."""
+    named = {"toolId": manifest.tool_id, "version": manifest.version, "files": _listed(contents)}
+    return _STATEMENT + jsontext.canonical(named)
+
+
+def is_bundle(document: Any) -> bool:
+    """Return whether a signature document says that it is a Sigstore bundle."""
+    return isinstance(document, dict) and str(document.get("mediaType", "")).startswith(BUNDLE)
 
 
 def sign(contents: Contents, manifest: Manifest, key: Ed25519PrivateKey, publisher: str) -> bytes:
@@ -85,6 +100,8 @@ def verify(contents: Contents, manifest: Manifest, store: TrustStore) -> Signed:
     document = _document(contents)  # 1
     if document is None:
         return Signed("unverifiable")
+    if is_bundle(document):
+        return _bundle(contents, manifest, store)
     files = document["files"]
     if not isinstance(files, dict) or "manifest.json" not in files:  # 2
         raise _broken("it does not cover manifest.json")
@@ -110,6 +127,28 @@ def verify(contents: Contents, manifest: Manifest, store: TrustStore) -> Signed:
     return Signed("unknown", publisher, document["key"])
 
 
+def _bundle(contents: Contents, manifest: Manifest, store: TrustStore) -> Signed:
+    """Return who signed a package with a Sigstore bundle; the steps are those of Sigstore, then 6.
+
+    Raises:
+        InstallRefused: ``PKG-021``, it does not hold; ``PKG-022``, it holds, and the publisher that the manifest names
+            is known under another identity.
+    """
+    try:
+        from sandbox.mcpkg import bundles  # noqa: PLC0415 - optional, and slow to import
+    except ImportError:
+        return Signed("unverifiable")
+    certificate = bundles.signer(contents.read(FILE), statement(contents, manifest), store)
+    found = bundles.publisher_of(certificate, manifest, store)
+    who = bundles.identity_of(certificate)
+    if found is not None and manifest.publisher in ("", found.id):
+        return Signed("trusted", found.id, who)
+    if found is not None or store.knows(manifest.publisher):
+        message = f"it is signed by {who}, who is not `{manifest.publisher}`, or not for {manifest.tool_id}"
+        raise InstallRefused("PKG-022", message, "do not install it; correct the trust store if it is outdated")
+    return Signed("unknown", manifest.publisher or who, who)
+
+
 def demand(signed: Signed, mode: Mode, shown: str) -> str:
     """Return what to warn of, empty when nothing, for a verdict and the operator's demand.
 
@@ -120,8 +159,8 @@ def demand(signed: Signed, mode: Mode, shown: str) -> str:
         return ""
     what = {
         "unsigned": "it is not signed",
-        "unverifiable": "its signature is of a scheme that is not known here",
-        "unknown": f"nobody vouches for the key {signed.key} of `{signed.publisher}`",
+        "unverifiable": "its signature is of a scheme that is not known here (Sigstore needs `mcp-sandbox[sigstore]`)",
+        "unknown": f"nobody vouches for {signed.key} as `{signed.publisher}`",
     }.get(signed.state, "its signature was not checked")
     if mode == "require":
         mend = "get a signed package, or add its publisher to the trust store after checking the key"
@@ -170,6 +209,8 @@ def _document(contents: Contents) -> dict[str, Any] | None:
         document = jsontext.parse(contents.read(FILE))
     except jsontext.JsonTextError:
         return None
+    if is_bundle(document):
+        return dict(document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         return None
     if document.keys() != _FIELDS:

@@ -29,11 +29,11 @@ from sandbox import jsontext
 from sandbox.errors import InstallRefused, PlatformError, SandboxError, UsageError
 from sandbox.mcpkg.bounds import MAX_LOCK_SECONDS
 from sandbox.mcpkg.contents import FolderContents, digests
+from sandbox.mcpkg.intact import INFO, check_intact
 from sandbox.mcpkg.manifest import read_package
 from sandbox.mcpkg.model import Case, Manifest
 from sandbox.mcpkg.project import PACKAGE
 
-INFO: Final = "package-info.json"
 _PAUSE: Final = 0.05
 _DIGITS: Final = 12
 
@@ -58,11 +58,8 @@ class Installed:
         Raises:
             InstallRefused: ``PKG-042``, a file was changed since.
         """
-        contents = self.contents()
-        if digests(contents) != self.info["files"]:
-            message = f"the files of {self.tool_id} {self.version} are not those that were installed"
-            raise InstallRefused("PKG-042", message, "uninstall it, and install it again from its package")
-        manifest, cases, _ = read_package(contents)
+        check_intact(self.folder)
+        manifest, cases, _ = read_package(self.contents())
         return manifest, cases
 
     def contents(self) -> FolderContents:
@@ -99,14 +96,14 @@ class Store:
             have = ", ".join(self.tools()[:10]) or "nothing"
             message = f"{tool_id[:80]!r} is not installed in {self.root}, which has {have}"
             raise UsageError("PKG-040", message, "install it: `mcp-sandbox pkg install FILE`")
-        return self._at(tool_id, link.resolve())
+        return self.at(tool_id, link.resolve())
 
     def versions(self, tool_id: str) -> tuple[Installed, ...]:
         """Return every kept version of a tool, in the order of their installation."""
         folder = self.root / "versions" / tool_id
         if tool_id not in self.tools() or not folder.is_dir():
             return ()
-        found = [self._at(tool_id, entry.resolve()) for entry in folder.iterdir() if entry.is_dir()]
+        found = [self.at(tool_id, entry.resolve()) for entry in folder.iterdir() if entry.is_dir()]
         return tuple(sorted(found, key=lambda one: (float(one.info["installed"]), one.version)))
 
     def link(self, tool_id: str) -> Path:
@@ -117,7 +114,12 @@ class Store:
         """Return where measurements of a tool are kept."""
         return self.root / "history" / tool_id / "metadata.json"
 
-    def _at(self, tool_id: str, folder: Path) -> Installed:
+    def at(self, tool_id: str, folder: Path) -> Installed:
+        """Return the version of a tool that lies in a folder, without links.
+
+        Raises:
+            PlatformError: ``PKG-041``, there is none.
+        """
         try:
             info = jsontext.parse((folder / INFO).read_bytes())
             return Installed(tool_id, str(info["version"]), folder, {**info, "installed": float(info["installed"])})
@@ -168,7 +170,7 @@ class Store:
             if old.version == version and old.info["files"] != new["files"]:
                 message = f"{tool_id} {version} is installed with other contents; a version never changes"
                 raise InstallRefused("PKG-044", message, "raise the version, or uninstall the tool first")
-        digest = jsontext.digest([new["files"], new["driver"]]).removeprefix("sha256:")
+        digest = jsontext.digest([new["files"], new["made"]]).removeprefix("sha256:")
         place = self.root / "versions" / tool_id / f"{version}-{digest[:_DIGITS]}"
         if place.exists() and not _same(place, staged):  # somebody changed it since
             place = place.with_name(f"{place.name}-{secrets.token_hex(4)}")
@@ -206,6 +208,19 @@ class Store:
             (self.root / "versions" / tool_id).rename(gone)
         shutil.rmtree(self.history(tool_id).parent, ignore_errors=True)
         shutil.rmtree(gone.parent, ignore_errors=True)
+
+
+def chain_at(folder: Path) -> tuple[Store, Installed] | None:
+    """Return the store and the tool whose folder this is, when the tool is a chain, which has no DRIVER.md.
+
+    Raises:
+        PlatformError: ``PKG-041``, it was installed and is damaged.
+    """
+    place = (folder if folder.is_dir() else folder.parent).resolve()
+    if (place / "DRIVER.md").exists() or not (place / INFO).is_file() or place.parent.parent.name != "versions":
+        return None
+    store = Store(place.parents[2])
+    return store, store.at(place.parent.name, place)
 
 
 def _acquire(descriptor: int, root: Path) -> None:

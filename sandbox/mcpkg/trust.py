@@ -8,6 +8,11 @@ A TOML file, ``publishers.toml`` among this person's settings::
     id = "stripe"
     key = "<base64 of 32 bytes>"       # several entries with one id: several keys
     tools = ["stripe.*"]               # optional; a trailing `.*` stands for everything below
+
+    [[publisher]]
+    id = "acme"
+    identity = "release@acme.example"  # instead of a key: who a Sigstore certificate names,
+    issuer = "https://login.example"   # and who said so; both have to be right
 """
 
 from __future__ import annotations
@@ -29,11 +34,13 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """One key of one publisher."""
+    """One key, or one Sigstore identity with its issuer, of one publisher."""
 
     id: str
-    key: str
+    key: str = ""
     tools: tuple[str, ...] = ("*",)
+    identity: str = ""
+    issuer: str = ""
 
     def may_publish(self, tool_id: str) -> bool:
         """Return whether the key counts for a tool."""
@@ -48,15 +55,18 @@ class TrustStore:
 
     Attributes:
         demand: what is demanded of signatures where a command does not say.
+        sigstore_root: path of a ``trusted_root.json``; empty for the one that the ``sigstore`` package carries.
     """
 
     publishers: tuple[Publisher, ...] = ()
     demand: Mode = "warn"
+    sigstore_root: str = ""
 
     def vouches(self, publisher: str, key: str, tool_id: str) -> bool:
         """Return whether a key is this publisher's, for this tool."""
         return any(
-            entry.id == publisher and entry.key == key and entry.may_publish(tool_id) for entry in self.publishers
+            entry.id == publisher and entry.key != "" and entry.key == key and entry.may_publish(tool_id)
+            for entry in self.publishers
         )
 
     def knows(self, publisher: str) -> bool:
@@ -77,27 +87,37 @@ def load_trust(path: Path) -> TrustStore:
     except (OSError, ValueError) as error:
         raise UsageError("PKG-023", f"{path} cannot be read: {error}", "write it as docs/mcpkg.md shows") from None
     entries, demand = values.get("publisher", []), values.get("signatures", "warn")
-    if set(values) - {"publisher", "signatures"} or not isinstance(entries, list):
-        raise _wrong(path, "it holds something other than `signatures` and [[publisher]] entries")
+    root = values.get("sigstore-root", "")
+    if set(values) - {"publisher", "signatures", "sigstore-root"} or not isinstance(entries, list):
+        raise _wrong(path, "it holds something other than `signatures`, `sigstore-root` and [[publisher]] entries")
+    if not isinstance(root, str):
+        raise _wrong(path, "`sigstore-root` is no path")
     if demand not in MODES:
         raise _wrong(path, f"`signatures` is none of {', '.join(MODES)}")
-    return TrustStore(tuple(_publisher(path, entry) for entry in entries), demand)
+    return TrustStore(tuple(_publisher(path, entry) for entry in entries), demand, root)
 
 
 def _publisher(path: Path, entry: Any) -> Publisher:
-    if not isinstance(entry, dict) or set(entry) - {"id", "key", "tools"} or not {"id", "key"} <= entry.keys():
-        raise _wrong(path, "an entry has `id`, `key` and perhaps `tools`")
+    known = {"id", "key", "tools"}, {"id", "identity", "issuer", "tools"}
+    if not isinstance(entry, dict) or not any(all_ - {"tools"} <= set(entry) <= all_ for all_ in known):
+        raise _wrong(path, "an entry has `id` and `key`, or `id`, `identity` and `issuer`, and perhaps `tools`")
     tools = entry.get("tools", ["*"])
-    texts = [entry["id"], entry["key"], *(tools if isinstance(tools, list) else [None])]
+    texts = [*(value for name, value in entry.items() if name != "tools")]
+    texts += tools if isinstance(tools, list) else [None]
     if not all(isinstance(text, str) and text for text in texts):
         raise _wrong(path, "an entry holds something other than text")
-    try:
-        size = len(base64.b64decode(entry["key"], validate=True))
-    except ValueError:
-        size = 0
-    if size != _KEY_BYTES:
+    if "key" in entry and _size(entry["key"]) != _KEY_BYTES:
         raise _wrong(path, f"the key of `{entry['id'][:80]}` is not base64 of {_KEY_BYTES} bytes")
-    return Publisher(entry["id"], entry["key"], tuple(tools))
+    return Publisher(
+        entry["id"], entry.get("key", ""), tuple(tools), entry.get("identity", ""), entry.get("issuer", "")
+    )
+
+
+def _size(key: str) -> int:
+    try:
+        return len(base64.b64decode(key, validate=True))
+    except ValueError:
+        return 0
 
 
 def _wrong(path: Path, why: str) -> UsageError:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sandbox.errors import Problem, SpecError
 from sandbox.registry.kno.read import Kno, read_kno
 from sandbox.registry.kno.rules import invariants
+from sandbox.registry.kno.server import disagreements
 from sandbox.spec.model import DriverSpec
 
 MAX_TEXT: Final = 100
@@ -36,6 +37,9 @@ class ServerEntity:
         updated: RFC 3339.
         tools: names that are exposed, where they are known.
         source: file it was read from.
+        status: ``active``, ``deprecated`` or ``deleted``.
+        status_message: why, for people.
+        status_changed: RFC 3339.
     """
 
     slug: str
@@ -56,6 +60,9 @@ class ServerEntity:
     updated: str = ""
     tools: tuple[str, ...] = ()
     source: str = ""
+    status: str = "active"
+    status_message: str = ""
+    status_changed: str = ""
 
 
 def entity_of(folder: Path, spec: DriverSpec, namespace: str, said: Mapping[str, Any]) -> ServerEntity:
@@ -68,7 +75,8 @@ def entity_of(folder: Path, spec: DriverSpec, namespace: str, said: Mapping[str,
         said: fields that the operator's file sets.
 
     Raises:
-        SpecError: the ``.kno`` file is not valid, or visibility and auth contradict each other.
+        SpecError: the ``.kno`` file is not valid, or visibility and auth contradict each other; ``KNO-018``,
+            ``KNO-019``: it and DRIVER.md disagree.
     """
     files = sorted(folder.glob("*.kno"))
     if len(files) > 1:
@@ -80,19 +88,29 @@ def entity_of(folder: Path, spec: DriverSpec, namespace: str, said: Mapping[str,
         errors = tuple(problem for problem in kno.problems if problem.severity == "error")
         if errors:
             raise SpecError(errors)
-        found = replace(from_kno(kno, namespace), version=spec.version, tools=tools)
+        apart = disagreements(kno.values, kno.file, spec)
+        if apart:
+            raise SpecError(tuple(apart))
+        found = replace(from_kno(kno, namespace), tools=tools)
     else:
         found = replace(from_driver(spec, namespace, said), tools=tools)
     merged = replace(found, **said)
+    merged = replace(merged, remotes=tuple(one for one in merged.remotes if _own(one, merged.endpoint_path)))
     wrong = invariants(merged.visibility, merged.auth, merged.source, 0)
     if wrong:
         raise SpecError(tuple(wrong))
     return merged
 
 
+def _own(remote: Mapping[str, Any], path: str) -> bool:
+    """Return whether a remote is of this gateway's endpoint; past the gateway there would be no rules and no trail."""
+    rest = str(remote["url"]).removeprefix("{baseUrl}" + path)
+    return rest != remote["url"] and (not rest or rest.startswith(("/", "?")))
+
+
 def from_driver(spec: DriverSpec, namespace: str, said: Mapping[str, Any]) -> ServerEntity:
     """Return what DRIVER.md alone says; nobody is let in without signing in unless the operator says so."""
-    stamp = timestamp(Path(spec.file).stat().st_mtime)
+    made = timestamp(Path(spec.file).stat().st_mtime)
     open_to_all = said.get("auth") == "none"
     return ServerEntity(
         slug=spec.id,
@@ -102,8 +120,8 @@ def from_driver(spec: DriverSpec, namespace: str, said: Mapping[str, Any]) -> Se
         endpoint_path=f"/mcp/{spec.id}",
         version=spec.version,
         visibility="public" if open_to_all else "authenticated",
-        published=stamp,
-        updated=stamp,
+        published=made,
+        updated=made,
         source=spec.file,
     )
 
@@ -116,7 +134,21 @@ def short(text: str, otherwise: str) -> str:
 
 def timestamp(seconds: float) -> str:
     """Return a Unix time in RFC 3339."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return stamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def stamp(moment: datetime) -> str:
+    """Return a moment in RFC 3339, UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def moment_of(text: str) -> datetime | None:
+    """Return the moment that a text of ISO 8601 names, UTC where it names no zone; ``None`` for another text."""
+    try:
+        found = datetime.fromisoformat(text.upper())
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def from_kno(kno: Kno, namespace: str) -> ServerEntity:
@@ -124,7 +156,8 @@ def from_kno(kno: Kno, namespace: str) -> ServerEntity:
     values = kno.values
     history = values.get("_history") if isinstance(values.get("_history"), dict) else {}
     assert isinstance(history, dict)  # noqa: S101 - narrowed above
-    created = str(history.get("created") or timestamp(Path(kno.file).stat().st_mtime))
+    said = moment_of(str(history.get("created", "")))
+    created = stamp(said) if said else timestamp(Path(kno.file).stat().st_mtime)
     name = str(values.get("name") or derived_name(str(values["slug"]), namespace))
     return ServerEntity(
         slug=str(values["slug"]),
@@ -158,10 +191,7 @@ def last_change(history: Mapping[str, Any], created: str) -> str:
     dates = [created]
     for line in changes if isinstance(changes, list) else []:
         _, opening, rest = str(line).partition("(")
-        try:
-            day = datetime.fromisoformat(rest[:10]).replace(tzinfo=UTC) if opening else None
-        except ValueError:
-            continue
+        day = moment_of(rest[:10]) if opening else None
         if day is not None:
-            dates.append(day.isoformat().replace("+00:00", "Z"))
+            dates.append(stamp(day))
     return max(dates)

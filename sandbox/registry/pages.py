@@ -5,7 +5,6 @@ Every answer depends on who asks: what somebody may not know of is answered as w
 
 from __future__ import annotations
 
-import html
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,11 +14,12 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from sandbox.errors import UsageError
-from sandbox.registry.catalog import Catalog
-from sandbox.registry.entity import ServerEntity
+from sandbox.registry.catalog import Catalog, malformed, with_deleted
+from sandbox.registry.openapi import document
+from sandbox.registry.people import HTML, detail, listing
 from sandbox.registry.project import digest, llms_txt, manifest
 
-Audience = Callable[[Mapping[str, str]], Awaitable[str]]
+Audience = Callable[[Mapping[str, str], Scope], Awaitable[str]]
 """Says who asks: ``""``, ``user`` or ``admin``; see :data:`sandbox.registry.catalog.SEEN_BY`."""
 
 SECURITY: Final = (
@@ -27,10 +27,16 @@ SECURITY: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
 )
-OPEN: Final = ((b"access-control-allow-origin", b"*"), (b"vary", b"authorization"))
+OPEN: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"GET, HEAD, OPTIONS"),
+    (b"access-control-allow-headers", b"authorization, content-type"),
+    (b"vary", b"authorization"),
+)
 """Anybody's page may read what anybody may read (S4-67); credentials are never part of such a request."""
 
-PUBLIC: Final = ("/v0.1/", "/.well-known/", "/llms.txt")
+PUBLIC: Final = ("/v0.1/", "/.well-known/", "/llms.txt", "/openapi.json")
+READING: Final = (b"allow", b"GET, HEAD, OPTIONS")
 MAX_PARAMETERS: Final = 16
 
 
@@ -77,21 +83,21 @@ class Pages:
         """Answer one request."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["method"] == "OPTIONS" and scope["path"].startswith(PUBLIC):
-            await _send(send, Answer(204, b"", open=True), headers, body=False, preflight=True)
+            await _send(send, Answer(204, b"", open=True), headers, body=False)
             return
-        if scope["method"] not in ("GET", "HEAD"):
-            answer = _json(405, {"error": "Method not allowed"})
-        else:
-            audience = await self._audience(headers)
-            local = (scope.get("client") or ("", 0))[0] in ("127.0.0.1", "::1")
-            answer = self._answer(scope, audience, local=local)
+        audience = await self._audience(headers, scope)
+        local = (scope.get("client") or ("", 0))[0] in ("127.0.0.1", "::1")
+        answer = self._answer(scope, audience, local=local)
+        nowhere = answer.status == 404 and scope["path"].startswith("/mcp")  # noqa: PLR2004 - an endpoint that is not
+        if scope["method"] not in ("GET", "HEAD") and not nowhere:
+            answer = _json(405, {"error": "Method not allowed"}, open=answer.open)
         await _send(send, answer, headers, body=scope["method"] != "HEAD")
 
     def _answer(self, scope: Scope, audience: str, *, local: bool) -> Answer:
         raw = scope.get("raw_path") or scope["path"].encode()
         parts = [unquote(part) for part in raw.decode("latin-1").split("?")[0].split("/")[1:]]
         try:
-            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=MAX_PARAMETERS))
+            query = _query(scope["query_string"].decode("latin-1"))
             found = self._told(parts, query, audience) or self._own(parts, audience, local=local)
         except (UsageError, ValueError) as error:
             return _json(400, {"error": str(error)}, open=True)
@@ -104,22 +110,30 @@ class Pages:
             case ["v0.1", "servers"]:
                 return _json(200, catalog.page(query, audience), open=True)
             case ["v0.1", "servers", *rest]:
-                return self._server(rest, audience)
+                return self._server(rest, query, audience)
             case [".well-known", "integration"]:
                 return _json(200, manifest(catalog.shown(audience), catalog.base_url), open=True)
             case ["llms.txt"]:
                 text = llms_txt(catalog.shown(), catalog.base_url)
                 return Answer(200, text.encode(), "text/markdown; charset=utf-8", open=True)
+            case ["openapi.json"]:
+                return _json(200, document(catalog.base_url), open=True)
             case ["docs", "mcp"]:
-                return _page("MCP servers", _listing(catalog.shown(audience)))
+                return Answer(200, listing(catalog.shown(audience)), HTML)
             case ["docs", "mcp", slug]:
                 entity = catalog.by_slug(slug, audience)
-                return _page(entity.title or entity.name, _detail(entity, catalog.base_url)) if entity else None
+                return Answer(200, detail(entity, catalog.base_url), HTML) if entity else None
         return None
 
     def _own(self, parts: list[str], audience: str, *, local: bool) -> Answer | None:
         """Return what tells of the gateway itself."""
         match parts:
+            case ["v0.1", "health"]:
+                return _json(200, {"status": "ok"}, open=True)
+            case ["v0.1", "ping"]:
+                return _json(200, {"pong": True}, open=True)
+            case ["v0.1", "version"]:
+                return _json(200, {"version": self._health.metadata("")["version"]}, open=True)
             case ["metadata"]:
                 return _json(200, self._health.metadata(audience))
             case ["healthz"]:
@@ -131,71 +145,57 @@ class Pages:
                 return Answer(200, self._health.metrics(), "text/plain; version=0.0.4; charset=utf-8")
         return None
 
-    def _server(self, rest: list[str], audience: str) -> Answer:
+    def _server(self, rest: list[str], query: Mapping[str, str], audience: str) -> Answer:
         """Answer below ``/v0.1/servers/``; the slash of a name may be written as it is or as ``%2F``."""
         found: dict[str, Any] | None = None
+        deleted = with_deleted(query)
         if "versions" in rest:
             place = len(rest) - 1 - rest[::-1].index("versions")
             name, after = "/".join(rest[:place]), rest[place + 1 :]
             if not after:
-                found = self._catalog().versions(name, audience)
+                found = self._catalog().versions(name, audience, deleted=deleted)
             elif len(after) == 1:
-                found = self._catalog().version(name, after[0], audience)
+                found = self._catalog().version(name, after[0], audience, deleted=deleted)
         return _json(404, {"error": "Server not found"}, open=True) if found is None else _json(200, found, open=True)
+
+
+def _query(text: str) -> dict[str, str]:
+    """Return the parameters of a request.
+
+    Raises:
+        UsageError: ``REG-001``, one is given twice, and nobody can say which of them counts.
+        ValueError: there are too many.
+    """
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS):
+        if name in found:
+            raise malformed(name[:40], "it once")
+        found[name] = value
+    return found
+
+
+def _known(named: str, etag: str) -> bool:
+    """Return whether ``If-None-Match`` names an answer, in its weak form too (RFC 9110 §13.1.2)."""
+    return named.strip() == "*" or etag in [one.strip().removeprefix("W/") for one in named.split(",")]
 
 
 def _json(status: int, value: Any, *, open: bool = False) -> Answer:  # noqa: A002 - the word for it
     return Answer(status, orjson.dumps(value), open=open)
 
 
-async def _send(send: Send, answer: Answer, asked: Mapping[str, str], *, body: bool, preflight: bool = False) -> None:
+async def _send(send: Send, answer: Answer, asked: Mapping[str, str], *, body: bool) -> None:
     etag = f'"{digest(answer.body.decode("utf-8"))}"'
     headers = [*SECURITY, (b"content-type", answer.kind.encode()), (b"cache-control", b"no-cache, private")]
     if answer.open:
         headers += OPEN
-    if preflight:
-        headers += [
-            (b"access-control-allow-methods", b"GET"),
-            (b"access-control-allow-headers", b"authorization, content-type"),
-        ]
+    if answer.status == 405:  # noqa: PLR2004 - another method
+        headers.append(READING)
     status, data = answer.status, answer.body
     if status == 200:  # noqa: PLR2004 - OK
         headers.append((b"etag", etag.encode()))
-        if asked.get("if-none-match") == etag:
+        if _known(asked.get("if-none-match", ""), etag):
             status, data = 304, b""
     if status not in (204, 304):
         headers.append((b"content-length", str(len(data)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data if body else b"", "more_body": False})
-
-
-def _page(title: str, body: str) -> Answer:
-    text = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title></head><body><main><h1>{html.escape(title)}</h1>{body}</main></body></html>"
-    )
-    return Answer(200, text.encode(), "text/html; charset=utf-8")
-
-
-def _listing(entities: list[ServerEntity]) -> str:
-    rows = "".join(
-        f'<li><a href="/docs/mcp/{html.escape(one.slug)}">{html.escape(one.title or one.name)}</a>: '
-        f"{html.escape(one.description)}</li>"
-        for one in entities
-    )
-    return f"<ul>{rows}</ul>" if rows else "<p>Nothing is open to you here; sign in to see more.</p>"
-
-
-def _detail(entity: ServerEntity, base_url: str) -> str:
-    facts = {
-        "Name": entity.name,
-        "Version": entity.version,
-        "Address": base_url + entity.endpoint_path,
-        "Transport": "Streamable HTTP",
-        "Sign in": "not needed" if entity.auth == "none" else "bearer token",
-        "Scopes": " ".join(entity.required_scopes) or "none",
-        "Tools": ", ".join(entity.tools),
-    }
-    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items())
-    return f"<p>{html.escape(entity.description)}</p><dl>{rows}</dl>"

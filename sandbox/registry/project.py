@@ -20,9 +20,17 @@ import orjson
 
 from sandbox.registry.entity import ServerEntity
 from sandbox.registry.kno.rules import OFFICIAL
+from sandbox.registry.kno.server import OWN
 
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 SCOPES: Final = "space.possibility/scopes"
+STATUS: Final = "local.mcp-sandbox/status"
+"""When a status became what it is. The changelog of the API names ``statusChangedAt`` in the official block; its
+OpenAPI document does not, and forbids what it does not name there."""
+
+MAX_MESSAGE: Final = 500
+"""Characters of ``statusMessage`` (MCP Registry API v0.1)."""
+
 ICON_TYPES: Final = frozenset(("image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"))
 
 
@@ -48,19 +56,19 @@ def server_json(entity: ServerEntity, base_url: str) -> dict[str, Any]:
         found["icons"] = icons
     if entity.website:
         found["websiteUrl"] = entity.website
-    meta = {key: value for key, value in entity.meta.items() if key != OFFICIAL}
+    meta = {key: value for key, value in entity.meta.items() if key != OFFICIAL and not key.startswith(OWN)}
     if entity.required_scopes:
         meta[SCOPES] = {"required": list(entity.required_scopes)}
     return {**found, "_meta": meta} if meta else found
 
 
 def _own_remote(entity: ServerEntity, base_url: str) -> dict[str, Any]:
-    """Return the endpoint itself; that a token is needed is told as a header that its user fills in."""
-    remote: dict[str, Any] = {"type": "streamable-http", "url": base_url + entity.endpoint_path}
-    if entity.auth == "bearer":
-        wanted = {"description": "Bearer token of the organisation's sign-in", "isRequired": False, "isSecret": True}
-        remote["headers"] = [{"name": "Authorization", **wanted}]
-    return remote
+    """Return the endpoint itself.
+
+    That a token is needed is no header field here: clients find out where to sign in from the answer (RFC 9728), and
+    those that read a field ask their user to type a token instead.
+    """
+    return {"type": "streamable-http", "url": base_url + entity.endpoint_path}
 
 
 def _remote(written: Mapping[str, Any], base_url: str) -> dict[str, Any]:
@@ -93,13 +101,12 @@ def _icon(written: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def response(entity: ServerEntity, base_url: str, *, latest: bool = True) -> dict[str, Any]:
     """Return a server with what this registry says about its record."""
-    official = {
-        "status": "active",
-        "publishedAt": entity.published,
-        "updatedAt": entity.updated,
-        "isLatest": latest,
-    }
-    return {"server": server_json(entity, base_url), "_meta": {OFFICIAL: official}}
+    official: dict[str, Any] = {"status": entity.status}
+    if entity.status_message:
+        official["statusMessage"] = entity.status_message[:MAX_MESSAGE]
+    official |= {"publishedAt": entity.published, "updatedAt": entity.updated, "isLatest": latest}
+    own = {STATUS: {"changedAt": entity.status_changed}} if entity.status_changed else {}
+    return {"server": server_json(entity, base_url), "_meta": {OFFICIAL: official, **own}}
 
 
 def manifest(entities: Iterable[ServerEntity], base_url: str) -> dict[str, Any]:

@@ -15,6 +15,8 @@ Answers of the client are cut to the members that the protocol has before the se
 from __future__ import annotations
 
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -35,6 +37,12 @@ MAX_SAMPLING_TOKENS: Final = 4_096
 
 MAX_SESSION_TOKENS: Final = 20_000
 """``maxTokens`` of all sampling requests of one session together; the client's model is paid by the client."""
+
+BUDGET_SECONDS: Final = 1800.0
+"""Seconds that the budget of a credential without a session lasts: as long as an unused session would."""
+
+MAX_BUDGETS: Final = 4096
+"""Credentials whose budgets are remembered; beyond it the oldest is forgotten."""
 
 MAX_QUESTION_CHARS: Final = 16_000
 """Characters of all text of one question; what is longer is not read by anybody."""
@@ -100,6 +108,11 @@ class Asking:
         self._asked = 0
         self._tokens = 0
 
+    def go_on_from(self, other: Asking | None) -> None:
+        """Count what another one has let through before for the same session."""
+        if other is not None:
+            self._asked, self._tokens = self._asked + other._asked, self._tokens + other._tokens  # noqa: SLF001 - its own class
+
     def judge(self, method: str, params: Mapping[str, Any], caller: Caller) -> Question:
         """Return the question as it may reach the client.
 
@@ -162,6 +175,24 @@ class Asking:
 
     def _label(self) -> str:
         return f"[asked by the MCP server {self._server}, not by your application]"
+
+
+class Budgets:
+    """What judges the questions to clients without sessions: one for each credential, renewed after a while."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._known: OrderedDict[str, tuple[float, Asking]] = OrderedDict()
+
+    def of(self, owner: str, make: Callable[[], Asking]) -> Asking:
+        """Return what judges for one credential; made when there is none, or an old one."""
+        since, asking = self._known.get(owner, (0.0, None))
+        if asking is None or self._now() - since > BUDGET_SECONDS:
+            since, asking = self._now(), make()
+            self._known[owner] = (since, asking)
+            while len(self._known) > MAX_BUDGETS:
+                self._known.popitem(last=False)
+        return asking
 
 
 def answer_of(method: str, result: Mapping[str, Any]) -> dict[str, Any]:

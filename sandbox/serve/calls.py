@@ -162,8 +162,20 @@ class Pipeline:
         collaborators: Collaborators,
         equip: Callable[[BoundTool], BoundTool] = lambda bound: bound,
     ) -> None:
-        self._bound = {name: equip(compile_tool(tool)) for name, tool in exposure.tools.items()}
+        self._bound: dict[str, BoundTool] = {}
+        self._equip = equip
         self._with = collaborators
+        self.prepare(exposure)
+
+    def prepare(self, exposure: Exposure) -> None:
+        """Make ready the tools of an exposure that are not yet, such as one that was approved while the server lives.
+
+        Raises:
+            VetRefused: a schema cannot be compiled.
+        """
+        for name, tool in exposure.tools.items():
+            if name not in self._bound:
+                self._bound[name] = self._equip(compile_tool(tool))
 
     async def call(
         self,

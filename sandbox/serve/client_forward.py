@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandbox.serve import client_tasks
 from sandbox.serve.client_lists import declared_for, resolved
 from sandbox.serve.client_model import CallInfo, Handler
 from sandbox.serve.client_replies import ProtocolMisuse, invalid_params, unknown_method
 from sandbox.serve.client_streams import Streams
+from sandbox.serve.client_tasks import Tasks
 from sandbox.serve.inservice import refuse_held
 from sandbox.transport.peer import ServerPeer
 from sandbox.vet.model import Exposure
-from sandbox.wire.codes import RESOURCE_NOT_FOUND
+from sandbox.wire.codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from sandbox.wire.versions import V2026_07_28
 
 
@@ -25,6 +27,7 @@ class Surroundings:
     handler: Handler
     peer: ServerPeer
     streams: Streams
+    tasks: Tasks | None = None
 
 
 async def perform(call: CallInfo, around: Surroundings) -> dict[str, Any]:
@@ -35,6 +38,8 @@ async def perform(call: CallInfo, around: Surroundings) -> dict[str, Any]:
         SandboxError: as the handler says.
     """
     carry = _CARRIERS.get(call.method)
+    if call.method in client_tasks.METHODS and around.tasks is not None:
+        return await client_tasks.answered(call.method, call.params, around.tasks, call)
     if carry is None:
         raise unknown_method(call.method)
     return await carry(call, around)
@@ -87,7 +92,11 @@ async def _call_tool(call: CallInfo, around: Surroundings) -> dict[str, Any]:
         refuse_held(name, _object(params, "arguments"), around.exposure, call.scope)
         raise invalid_params("SESS-015", f"unknown tool {name[:80]!r}", "use one of `tools/list`")
     _refuse_answers(params)
-    return await around.handler.call_tool(tool, _object(params, "arguments"), call)
+    arguments = _object(params, "arguments")
+    task = client_tasks.wanted(params, call.protocol_version, around.tasks)
+    if task is not None:
+        return await task[0].begin(tool, arguments, task[1], call)
+    return await around.handler.call_tool(tool, arguments, call)
 
 
 _CARRIERS: Final[Mapping[str, Callable[[CallInfo, Surroundings], Awaitable[dict[str, Any]]]]] = {
@@ -102,9 +111,9 @@ _CARRIERS: Final[Mapping[str, Callable[[CallInfo, Surroundings], Awaitable[dict[
 
 
 def _refuse_answers(params: Mapping[str, Any]) -> None:
-    """Refuse answers to questions that were never passed on (2026-07-28, multi round-trip requests)."""
-    if "inputResponses" in params or "requestState" in params:
-        raise invalid_params("SESS-018", "no input was asked for", "send neither `inputResponses` nor `requestState`")
+    """Refuse a state that was never given (2026-07-28, multi round-trip requests); answers alone are not looked at."""
+    if "requestState" in params:
+        raise invalid_params("SESS-018", "no input was asked for", "send no `requestState`")
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:
@@ -126,10 +135,9 @@ def _known_uri(call: CallInfo, exposure: Exposure) -> str:
     uri = resolved(exposure, _text(call.params, "uri"))
     if declared_for(exposure, uri) is not None:
         return uri
-    misuse = invalid_params("SESS-019", "unknown resource", "use one of `resources/list` or `resources/templates/list`")
-    if call.protocol_version < V2026_07_28:
-        raise ProtocolMisuse(misuse.id, misuse.message, misuse.mend, code=RESOURCE_NOT_FOUND)
-    raise misuse
+    code = RESOURCE_NOT_FOUND if call.protocol_version < V2026_07_28 else INVALID_PARAMS
+    mend = "use one of `resources/list` or `resources/templates/list`"
+    raise ProtocolMisuse("SESS-019", "unknown resource", mend, code=code, data={"uri": uri})
 
 
 def _check_reference(params: Mapping[str, Any], exposure: Exposure) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sandbox.events import Scope
 from sandbox.limits import CALL_TIMEOUT, DRAIN_GRACE, MAX_IN_FLIGHT
 from sandbox.serve.client_replies import Clean, harmless
+from sandbox.serve.client_tasks import Tasks
 from sandbox.transport.interface import Channel
 from sandbox.transport.peer import ServerPeer
 from sandbox.transport.rounds import Questions
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_NOTED_ID: Final = 64
 """Characters of a client's request id that are recorded."""
+
+NOTHING: Final[frozenset[str]] = frozenset()
+"""What a client that cannot be asked can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ class CallInfo:
             progress_token=self.progress_token,
             log_level=self.log_level,
             questions=self.questions,
+            offers=NOTHING if self.questions is None else self.questions.offers,
         )
 
     def _progress(self, params: dict[str, Any]) -> None:
@@ -220,6 +225,7 @@ class SessionOptions:
             ``session_id``, a digest of the protocol session's id, which itself would open the session.
         asking: judges what the server asks of this client; ``None``: it may ask nothing.
         asker: for whom it is judged.
+        tasks: keeps calls as tasks; ``None``: none are offered.
     """
 
     server_info: Mapping[str, Any] = field(default_factory=lambda: {"name": "mcp-sandbox", "version": "0"})
@@ -230,3 +236,4 @@ class SessionOptions:
     noted: Mapping[str, str] = field(default_factory=dict)
     asking: Asking | None = None
     asker: Caller | None = None
+    tasks: Tasks | None = None

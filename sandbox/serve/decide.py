@@ -54,8 +54,10 @@ class CedarDecider:
         unsafe: the plan's weakenings, which rules may look at.
         clock: Unix time, seconds.
         tell: told each denial with the rule behind it, in one line for the operator; never shown to a client.
+        calls: what was counted of the same server before, under other rules.
 
     Attributes:
+        calls: how many requests came before.
         driver: what rules can know of the driver.
         tools: the same of each exposed tool.
     """
@@ -68,13 +70,21 @@ class CedarDecider:
         unsafe: tuple[str, ...] = (),
         clock: Callable[[], float] = time.time,
         tell: Callable[[str], None] = lambda _line: None,
+        calls: Calls | None = None,
     ) -> None:
         self._policy = policy
         self._tell = tell
-        self._calls = Calls()
+        self.calls = calls or Calls()
         self.driver = driver_facts(spec, unsafe)
-        self.tools = {name: tool_facts(tool, self.driver) for name, tool in exposure.tools.items()}
+        self.tools: dict[str, ToolFacts] = {}
         self._clock = clock
+        self.prepare(exposure)
+
+    def prepare(self, exposure: Exposure) -> None:
+        """Take in the tools of an exposure that are not known yet, such as one that was approved meanwhile."""
+        for name, tool in exposure.tools.items():
+            if name not in self.tools:
+                self.tools[name] = tool_facts(tool, self.driver)
 
     def decide_call(self, caller: Caller, tool: ExposedTool, arguments: Mapping[str, Any]) -> Sequence[str]:
         """Return the rules that allow a call, or raise :class:`Denied`."""
@@ -98,7 +108,7 @@ class CedarDecider:
     def _decide(
         self, caller: Caller, action: str, target: Target, context: Mapping[str, Any], what: str
     ) -> Sequence[str]:
-        calls = self._calls.next(caller.tenant.tenant, action, _counted(target))
+        calls = self.calls.next(caller.tenant.tenant, action, _counted(target))
         facts = {**context, "now": self._clock(), "client": {"name": caller.client}, **calls}
         decision = self._policy.decide(Request(Principal.of(caller.tenant), action, target, facts))
         if not decision.allowed:

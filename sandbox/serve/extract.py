@@ -3,6 +3,7 @@
 The document that the JSONPath is applied to is ``structuredContent`` when the server sends it, else the first text
 content parsed as JSON (B0-12). Text that is not JSON is a result only for a contract whose output is a string; a
 contract that says ``type: string`` always gets the text itself, so that the text ``123`` does not become a number.
+A result of images, audio or embedded resources alone has no value beside its content: it is ``null``.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Extractor:
         if structured is not None:
             return structured
         text = first_text(result)
+        if text is None and result.get("content") and not self._path:
+            return None  # whether the contract takes that is for validation to say
         if text is None:
             raise ServerFault(
                 "CALL-020",

@@ -19,7 +19,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from sandbox.errors import CallRefused
@@ -34,6 +34,9 @@ hundreds."""
 
 BURST: Final = 60
 """Calls of one tenant to one tool at once after a pause: an agent that reads a small repository."""
+
+MICRO: Final = 1_000_000
+"""Microseconds in a second."""
 
 MAX_BUCKETS: Final = 100_000
 """Buckets remembered. Only full ones are forgotten, and a full bucket is what a forgotten one becomes."""
@@ -50,19 +53,24 @@ class Rate:
     Attributes:
         per_second: tokens that come each second; more than 0.
         burst: tokens that fit; at least 1.
+        window: seconds, rounded up, in which an empty bucket fills.
+        period: microseconds between two tokens, rounded up: never faster than the rate.
+        span: microseconds in which an empty bucket fills, a period for each token.
     """
 
     per_second: float = RATE
     burst: int = BURST
+    window: int = field(init=False, repr=False, compare=False)
+    period: int = field(init=False, repr=False, compare=False)
+    span: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (self.per_second > 0 and math.isfinite(self.per_second) and self.burst >= 1):
             raise ValueError("a rate needs a positive number of tokens each second and a burst of at least one")
-
-    @property
-    def window(self) -> int:
-        """Seconds, rounded up, in which an empty bucket fills."""
-        return math.ceil(self.burst / self.per_second)
+        period = max(1, math.ceil(MICRO / self.per_second))
+        made = {"window": math.ceil(self.burst / self.per_second), "period": period, "span": period * self.burst}
+        for name, value in made.items():  # once: every request needs them
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

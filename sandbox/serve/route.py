@@ -36,6 +36,7 @@ class Wanted:
     Attributes:
         regions: of which a driver has to serve one; empty for any.
         allowed_tags: policy tags that a driver may have; ``None`` for any.
+        required_tags: policy tags that a driver needs, all of them.
         pin: id of the one driver that may be used, empty for any.
         unavailable: driver id → why it cannot be served now.
         healthy: driver id → time of its last good health check, seconds.
@@ -43,6 +44,7 @@ class Wanted:
 
     regions: Collection[str] = ()
     allowed_tags: Collection[str] | None = None
+    required_tags: Collection[str] = ()
     pin: str = ""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     healthy: Mapping[str, float] = field(default_factory=dict)
@@ -138,6 +140,9 @@ def _dropped(tool: str, spec: DriverSpec, wanted: Wanted) -> tuple[int, str] | N
         other = [tag for tag in spec.policy_tags if tag not in wanted.allowed_tags]
         if other:
             return 3, f"its policy tag `{other[0]}` is not allowed"
+    lacking = [tag for tag in wanted.required_tags if tag not in spec.policy_tags]
+    if lacking:
+        return 3, f"it has no policy tag `{lacking[0]}`"
     if wanted.regions and ANYWHERE not in spec.region and not set(spec.region) & set(wanted.regions):
         return 3, f"it serves {', '.join(spec.region)}, not {', '.join(sorted(wanted.regions))}"
     if wanted.pin and spec.id != wanted.pin:

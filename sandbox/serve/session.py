@@ -23,7 +23,8 @@ from typing import Any, Final
 from sandbox.errors import AuditUnavailable, CallRefused, SandboxError, UsageError
 from sandbox.events import Scope
 from sandbox.limits import MAX_CLIENT_GARBAGE_LINES
-from sandbox.serve import client_lists, client_opening
+from sandbox.serve import client_lists, client_opening, client_tasks
+from sandbox.serve.asking import ASKABLE
 from sandbox.serve.client_asking import ClientAsker
 from sandbox.serve.client_forward import Surroundings, perform
 from sandbox.serve.client_inflight import InFlight
@@ -132,6 +133,11 @@ class ClientSession:
     def end(self) -> None:
         """End the session in an orderly way, as when the client closes its side."""
         self._input_over.set()
+
+    @property
+    def waiting(self) -> Mapping[str, CallInfo]:
+        """Calls that wait for the client to repeat them, by the state that it repeats them under."""
+        return self._asker.parking.calls if self._asker is not None else {}
 
     def replace_exposure(self, exposure: Exposure) -> None:
         """Show the client another surface, and tell it which lists have changed."""
@@ -248,6 +254,8 @@ class ClientSession:
 
     def _check_method(self, method: str, envelope: Envelope) -> None:
         """Refuse what the version does not have and what is not offered (step 2)."""
+        if method in client_tasks.METHODS and "tasks" in self._offered(envelope.version):
+            return
         known = methods.FROM_CLIENT[envelope.version].get(method)
         if known is None or known.kind != "request":
             raise unknown_method(method)
@@ -264,6 +272,8 @@ class ClientSession:
             self._reply(request, own(request, envelope), envelope)
         elif method in client_lists.LISTS:
             listed = client_lists.answer_list(method, request.params, self.exposure, envelope.version)
+            if method == "tools/list":
+                listed = client_tasks.supporting(listed, envelope.version, self._options.tasks)
             self._reply(request, listed, envelope)
         else:
             self._begin(request, envelope)
@@ -274,7 +284,8 @@ class ClientSession:
         call = CallInfo(request, envelope, self._route, self._scope.child(), deadline)
         call.log_level = call.log_level or self._log_level
         if self._asker is not None and self._asker.offered(call):
-            call.questions = Questions(self, functools.partial(self._asker.ask, call))
+            offers = frozenset(ASKABLE[method] for method in self._asker.offered(call))
+            call.questions = Questions(self, functools.partial(self._asker.ask, call), offers)
         self._inflight.add(call)
         call.task = self._loop.create_task(self._carry(call))
 
@@ -299,7 +310,8 @@ class ClientSession:
         if call.method == LISTEN:
             await self._listen(call)
             return None
-        result = await perform(call, Surroundings(self.exposure, self._handler, self._peer, self._streams))
+        tasks = self._options.tasks
+        result = await perform(call, Surroundings(self.exposure, self._handler, self._peer, self._streams, tasks))
         whole = dressed(result, call.method, call.protocol_version, self._options.server_info)
         return Result(call.request_id, whole)
 
@@ -387,7 +399,8 @@ class ClientSession:
         if version not in self._offers:
             approved = self.exposure.capabilities
             server = self._peer.capabilities if approved is None else approved
-            self._offers[version] = client_lists.capabilities(self.exposure, server, version)
+            own = client_tasks.offered(version, self._options.tasks)
+            self._offers[version] = client_lists.capabilities(self.exposure, server, version) | own
         return self._offers[version]
 
     def _wants_log(self, level: object) -> bool:

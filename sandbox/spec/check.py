@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import Problem, SpecError
+from sandbox.spec.identity import identity_changes
 from sandbox.spec.load import check_folder
 from sandbox.spec.model import DriverSpec
 
@@ -62,13 +63,16 @@ class Verdict:
         return "\n".join([*lines, f"{summary}; {counts}" if counts else summary])
 
 
-def check(path: Path) -> Verdict:
+def check(path: Path, before: DriverSpec | None = None) -> Verdict:
     """Return everything that is wrong with a driver folder.
 
     Args:
         path: DRIVER.md (or MCP.md), or the folder that holds it.
+        before: the driver as it was; a change that the new version does not tell is a problem (S0-50).
     """
     spec, problems = check_folder(path)
+    if before is not None and spec is not None:
+        problems = (*problems, *identity_changes(before, spec))
     return Verdict(str(path), spec, problems)
 
 

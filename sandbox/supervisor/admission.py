@@ -78,6 +78,7 @@ async def admit(instance: Instance, spec: DriverSpec, plan: SandboxPlan, scope: 
     revetter = Revetter(peer, spec, approval.reread, scope, plan.limits.call_timeout)
     live = LiveServer(spec, plan, instance, peer, exposure, scope, stderr, revetter, options, approval.trust)
     revetter.subscribe(live.follow)
+    approval.judge_again = revetter.judge_again
     revetter.begin(surface, exposure)
     return live
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -40,6 +40,10 @@ MAX_TOLD: Final = 10
 MAX_PLACE: Final = 200
 """Characters of a place that are recorded; names in it are the server's."""
 
+Against = tuple[ServerSurface | None, dict[str, str]]
+"""What a server is held against: what was approved, and what stays out of service with the reason. One value, so that
+a thread that judges sees the two together."""
+
 MEND: Final = "look at `mcp-sandbox pins diff`, then run `mcp-sandbox pins approve`, or stay with the approved version"
 
 
@@ -52,18 +56,39 @@ class Approval:
         options: of the opening.
 
     Attributes:
-        approved: the pins, once :meth:`first` has found them.
-        lost: names of the server's tools that stay out of service → why.
+        spec: the driver.
+        plan: made from it.
         trust: ``pinned``, or ``first use`` when what the server said first stands in for pins.
+        judge_again: has the live server's lists read and judged at once; nothing before there is one.
     """
 
     def __init__(self, spec: DriverSpec, plan: SandboxPlan, options: Options) -> None:
-        self.approved: ServerSurface | None = None
-        self.lost: dict[str, str] = {}
         self.trust = "first use"
-        self._spec = spec
-        self._plan = plan
+        self.judge_again: Callable[[], Awaitable[None]] = _nobody
+        self.spec = self._spec = spec
+        self.plan = self._plan = plan
         self._options = options
+        self._against: Against = (None, {})
+
+    @property
+    def approved(self) -> ServerSurface | None:
+        """The pins, once :meth:`first` has found them."""
+        return self._against[0]
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Names of the server's tools that stay out of service → why."""
+        return self._against[1]
+
+    def adopt(self, surface: ServerSurface) -> Awaitable[None]:
+        """Hold the server against what a person has just approved; what was out of service is judged anew.
+
+        Returns:
+            Waits until it is.
+        """
+        self._against = (declared(surface, self._spec), {})
+        self.trust = "pinned"
+        return self.judge_again()
 
     def first(self, surface: ServerSurface, scope: Scope) -> Exposure:
         """Return what is exposed of a server that has just been started.
@@ -73,8 +98,8 @@ class Approval:
             VetRefused: ``VET-130``, nobody approved it; ``VET-132``, nothing of it is left in service; and as
                 :func:`~sandbox.vet.bind.bind` and :func:`~sandbox.vet.contracts.fit` say.
         """
-        self.approved = self._pinned(surface, scope)
-        exposure, standing = self._judged(surface, scope)
+        self._against = (self._pinned(surface, scope), {})
+        exposure, standing = self._judged(surface, scope, self._against)
         if self._spec.bindings and not standing.spec.bindings:
             raise _nothing_left(self._spec, standing)
         self.lost.update(standing.held)  # also what is gone: calls of it were never prepared
@@ -94,15 +119,16 @@ class Approval:
         return exposure
 
     def _again(self, surface: ServerSurface, scope: Scope) -> Exposure:
+        against = approved, lost = self._against  # a person may approve something else meanwhile
         try:
-            exposure, standing = self._judged(surface, scope)
+            exposure, standing = self._judged(surface, scope, against)
         except SandboxError as error:
             scope.fact("vet.refuse", reason=error.id, message=error.message[:500], offered=len(surface.tools))
             names = [
                 one.contract.id if self._options.names == "contract" else one.tool_name for one in self._spec.bindings
             ]
-            return Exposure({}, surface=self.approved, held=dict.fromkeys(names, f"the server is refused ({error.id})"))
-        self.lost.update({name: why for name, why in standing.held.items() if why != GONE})
+            return Exposure({}, surface=approved, held=dict.fromkeys(names, f"the server is refused ({error.id})"))
+        lost.update({name: why for name, why in standing.held.items() if why != GONE})
         return exposure
 
     def _pinned(self, surface: ServerSurface, scope: Scope) -> ServerSurface:
@@ -130,16 +156,23 @@ class Approval:
             message = f"{lock}: nobody has approved what this server offers, and this host's policy asks for it"
             raise VetRefused("VET-130", message, mend)
 
-    def _judged(self, surface: ServerSurface, scope: Scope) -> tuple[Exposure, Standing]:
-        assert self.approved is not None  # noqa: S101 - `first` comes first
-        standing = stand(self._spec, self.approved, surface, self.lost)
+    def _judged(self, surface: ServerSurface, scope: Scope, against: Against) -> tuple[Exposure, Standing]:
+        approved, lost = against
+        assert approved is not None  # noqa: S101 - `first` comes first
+        standing = stand(self._spec, approved, surface, lost)
+        if self._options.judged is not None:
+            self._options.judged(self, surface, standing, scope.tenant)
         if standing.changes or standing.held:
             _record(standing, scope)
         policy = fitting(self._plan, self._options)
         exposure = fit(bind(standing.spec, surface, self._options.names), scope, policy)
         for vet in self._options.vets:
             exposure = vet(standing.spec, surface, exposure, scope)
-        return shown(exposure, self.approved, standing, self._options.names, self._spec), standing
+        return shown(exposure, approved, standing, self._options.names, self._spec), standing
+
+
+async def _nobody() -> None:
+    """Wait for nobody: there is no live server yet."""
 
 
 def fitting(plan: SandboxPlan, options: Options) -> Fitting:

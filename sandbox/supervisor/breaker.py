@@ -11,7 +11,7 @@ Keys are pairs of driver and tenant: a tenant whose calls kill its server delays
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -99,6 +99,11 @@ class Breaker(Generic[K]):
             state.times.clear()
         while len(self._states) > self._most:
             self._states.popitem(last=False)
+
+    def forget(self, which: Callable[[K], bool]) -> None:
+        """Forget the failures of some keys: what failed was changed."""
+        for key in [one for one in self._states if which(one)]:
+            del self._states[key]
 
     def sound(self, key: K) -> None:
         """Forget the failures of a key: its instance lasted."""

@@ -59,6 +59,7 @@ class Held:
         used: event loop time of the last lease's end.
         wanted: false once it was asked to end; an end before that is a failure.
         paused: frozen until it is handed out.
+        retired: gets no new user (:mod:`sandbox.supervisor.retiring`).
     """
 
     served: Served
@@ -70,6 +71,7 @@ class Held:
     started: float = 0.0
     wanted: bool = True
     paused: bool = False
+    retired: bool = False
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -96,7 +98,8 @@ class Held:
     @property
     def sound(self) -> bool:
         """Whether it can take requests, as far as is known without asking it."""
-        return self.wanted and self.live is not None and self.live.peer.fault is None and not self.over
+        found = self.wanted and not self.retired and self.live is not None and self.live.peer.fault is None
+        return found and not self.over
 
     @property
     def starting(self) -> bool:

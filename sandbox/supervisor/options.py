@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.events import Scope
 from sandbox.limits import HANDSHAKE_TIMEOUT, MAX_JSON_DEPTH, MAX_LINE_BYTES, MAX_STDERR_BYTES, STOP_GRACE
 from sandbox.spec.model import DriverSpec
 from sandbox.vet.model import Exposure, Fitting, Names, ServerSurface
+
+if TYPE_CHECKING:
+    from sandbox.supervisor.approval import Approval
+    from sandbox.vet.pinning import Standing
+
+Judged = Callable[["Approval", ServerSurface, "Standing", str], None]
+"""Told of each judgement: what is approved, what the server offers, how that stands, and the tenant; in any thread."""
 
 Vet = Callable[[DriverSpec, ServerSurface, Exposure, Scope], Exposure]
 """A further check of a bound server; returns what remains exposed or raises VetRefused."""
@@ -28,6 +35,7 @@ class Options:
         pins_required: asked when nobody has approved a server: whether it is refused, or held to what it says first.
         capabilities: what the server is told that its client can do (MCP ``ClientCapabilities``), beside roots; what it
             then asks for is judged question by question.
+        judged: told whenever a server was held against what was approved, refused or not.
         on_stderr: called with each line of the server's stderr, bounded but not cleaned.
         max_message: bytes of one message of the server.
         max_depth: nesting of one message of the server.
@@ -41,6 +49,7 @@ class Options:
     vets: tuple[Vet, ...] = ()
     pins_required: Callable[[], bool] = bool
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+    judged: Judged | None = None
     on_stderr: Callable[[bytes], None] | None = None
     max_message: int = MAX_LINE_BYTES
     max_depth: int = MAX_JSON_DEPTH

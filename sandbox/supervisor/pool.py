@@ -38,7 +38,8 @@ from sandbox.supervisor.fair import Gate
 from sandbox.supervisor.headroom import HostFigures, read_host
 from sandbox.supervisor.held import Held, Opener, Served
 from sandbox.supervisor.leases import Lease, is_healthy
-from sandbox.supervisor.room import Key, Room
+from sandbox.supervisor.retiring import RETIRE_GRACE, Retiring
+from sandbox.supervisor.room import Key, Room, written
 from sandbox.supervisor.warm import WarmShelf, bind
 from sandbox.tenant import TenantId
 
@@ -78,6 +79,7 @@ class Instances:
         own = self.bounds
         self._gate = Gate(own.starting, own.starting_of_tenant, own.waiting_of_tenant, own.patience)
         self._shelf = WarmShelf(self)
+        self._retiring = Retiring(scope)
         self._space = Room(self._all, self._bound, self._shelf.spare, own, host, scope)
         self._closing = False
         self._reaper: asyncio.Task[None] | None = None
@@ -108,6 +110,71 @@ class Instances:
         self._served[served.spec.id] = served
         self._shelf.refill(served)
 
+    def replace(self, served: Served, grace: float = RETIRE_GRACE) -> None:
+        """Serve a driver anew: its instances are retired, and whoever comes next gets one made from what is served now.
+
+        Args:
+            served: of a driver that is served, or not yet.
+            grace: seconds in which calls in progress may finish on the old instances.
+        """
+        driver = served.spec.id
+        self._served[driver] = served
+        self._breaker.forget(lambda key: key[0] == driver)
+        self._retire(driver, grace, "replaced")
+        self._shelf.refill(served)
+
+    def refresh(self, served: Served) -> None:
+        """Start later instances of a driver in another way; those that belong to a tenant go on."""
+        self._served[served.spec.id] = served
+        for held in self._shelf.drop(served.spec.id):
+            self._retiring.retire(held, 0.0, "replaced")
+        self._shelf.refill(served)
+
+    def rebound(self, bounds: PoolBounds) -> None:
+        """Hold instances to other numbers and times from now on; none is ended for it."""
+        self.bounds = bounds
+        self._space.rebound(bounds)
+
+    def expel(self) -> None:
+        """End every instance that belongs to a tenant, at once: another gateway may run one for it now."""
+        for held in [one for one in self._all if one.tenant is not None]:
+            held.end()
+
+    def has(self, driver: str, tenant: TenantId) -> bool:
+        """Return whether something of a pair's instance is there, starting or ending too."""
+        return any(held.tenant == tenant and held.served.spec.id == driver for held in self._all)
+
+    def serves_tenant(self, tenant: TenantId) -> bool:
+        """Return whether a tenant has an instance, starting or ending too."""
+        return any(held.tenant == tenant for held in self._all)
+
+    def written(self, driver: str, tenant: TenantId) -> list[str]:
+        """Return the folders of the host that a pair's instance writes to.
+
+        Raises:
+            UsageError: ``CALL-078``, there is no such driver.
+        """
+        return written(self._known(driver).plan(tenant))
+
+    def remove(self, driver: str, grace: float = RETIRE_GRACE) -> None:
+        """Serve a driver no more; calls in progress may finish within ``grace`` seconds."""
+        self._served.pop(driver, None)
+        self._breaker.forget(lambda key: key[0] == driver)
+        self._retire(driver, grace, "removed")
+
+    def _retire(self, driver: str, grace: float, why: str) -> None:
+        for key in [one for one in self._bound if one[0] == driver]:
+            held = self._bound[key]
+            if self._beginning(key) is None:  # a start sees for itself that it is of what was served before
+                del self._bound[key]
+                self._retiring.retire(held, grace, why)
+        for held in self._shelf.drop(driver):
+            self._retiring.retire(held, grace, why)
+
+    def serves(self, served: Served) -> bool:
+        """Return whether this is how a driver is served now."""
+        return self._served.get(served.spec.id) is served
+
     # --- leases ----------------------------------------------------------------------------------------------------
     @contextlib.asynccontextmanager
     async def lease(self, driver: str, tenant: TenantId, user: str = "") -> AsyncIterator[Lease]:
@@ -132,24 +199,32 @@ class Instances:
 
     async def acquire(self, driver: str, tenant: TenantId) -> Held:
         """Return the pair's instance, one more user counted; :meth:`release` has to follow."""
-        if driver not in self._served:
-            raise UsageError("CALL-078", f"the driver `{driver}` is not served here", "use one of those listed")
         key = (driver, tenant)
         while True:
+            self._known(driver)
             held = self._bound.get(key)
             if held is not None and held.sound and self._beginning(key) is None:  # a warm one may still be frozen
                 held.leases += 1
-                if held.leases > 1 or await self._healthy(held):
+                healthy = held.leases > 1 or await self._healthy(held)
+                if healthy and not held.retired:
                     return held
                 self.release(held)
+                if held.retired:  # while it was asked
+                    continue
                 held.fail(ServerTimeout("CALL-079", "the server did not answer a ping", "report it to its author"))
             await self._started(key)
+
+    def _known(self, driver: str) -> Served:
+        if driver not in self._served:
+            raise UsageError("CALL-078", f"the driver `{driver}` is not served here", "use one of those listed")
+        return self._served[driver]
 
     def release(self, held: Held) -> None:
         """Take note that one user less uses an instance."""
         held.leases -= 1
         held.used = asyncio.get_running_loop().time()
         if not held.leases:
+            self._retiring.released(held)
             self._space.changed()
 
     async def _healthy(self, held: Held) -> bool:
@@ -183,14 +258,15 @@ class Instances:
     async def _start(self, key: Key) -> Held:
         """Steps 2 to 7."""
         driver, tenant = key
-        served = self._served[driver]
         old = self._bound.get(key)
         if old is not None:
             old.end()
             await old.gone()
         await self._back_off(key)  # 2
         async with self._gate.slot(tenant):  # 3
+            served = self._known(driver)
             plan = served.plan(tenant)
+            await self._retiring.clear(key, plan)
             self._space.check_tenant(tenant)
             self._space.check_folders(tenant, plan)  # 4
             held = self._shelf.take(served, plan, tenant)  # 5
@@ -203,6 +279,9 @@ class Instances:
             except BaseException:
                 held.end()
                 raise
+            if not self.serves(served):  # the driver was changed meanwhile: whoever waits begins again
+                self._bound.pop(key, None)
+                self._retiring.retire(held, 0.0, "replaced")
             return held
 
     async def _back_off(self, key: Key) -> None:
@@ -226,6 +305,7 @@ class Instances:
     def _ended(self, held: Held) -> None:
         """Take note that nothing is left of an instance."""
         self._all.discard(held)
+        self._retiring.ended(held)
         self._space.changed()
         driver, tenant = held.served.spec.id, held.tenant
         if tenant is not None and self._bound.get((driver, tenant)) is held:
@@ -260,6 +340,20 @@ class Instances:
                 with contextlib.suppress(SandboxError):
                     self._scope.within(driver=held.served.spec.id, tenant=held.tenant or "").fact("pool.idle")
                 held.end()
+
+    def refusing(self, driver: str, tenant: TenantId) -> str:
+        """Return why a tenant could not have a driver's server now, as far as is known without asking; else empty."""
+        if driver not in self._served:
+            return "it is not served here"
+        seconds = self._breaker.refuses((driver, tenant), asyncio.get_running_loop().time())
+        if not seconds or self.running(driver, tenant):
+            return ""
+        return f"its circuit breaker is open for {seconds:.0f} s"
+
+    def running(self, driver: str, tenant: TenantId) -> bool:
+        """Return whether a tenant has an instance of a driver that is well, as far as is known without asking it."""
+        held = self._bound.get((driver, tenant))
+        return held is not None and held.sound
 
     # --- figures ---------------------------------------------------------------------------------------------------
     def figures(self) -> dict[str, int]:

@@ -66,6 +66,7 @@ class Revetter:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._seen = ""
+        self._stale = False
         self._good: Exposure | None = None
         self._task: asyncio.Task[None] | None = None
         self._over = False
@@ -88,6 +89,16 @@ class Revetter:
         """Undo :meth:`subscribe`."""
         with contextlib.suppress(ValueError):
             self._heard.remove(hear)
+
+    def judge_again(self) -> Awaitable[None]:
+        """Have the lists read and judged at once, also when they are as before: something else was approved.
+
+        Returns:
+            Waits until that is done; not for a frozen server, which is judged when it is given to a tenant.
+        """
+        self._stale = True
+        self._announced = self._ask("approved")
+        return self.until(self._announced if self._free.is_set() else 0)
 
     async def close(self) -> None:
         """End the reading."""
@@ -186,6 +197,7 @@ class Revetter:
 
     async def _once(self, occasion: str) -> None:
         """Read the lists once and publish what is judged of them."""
+        stale, self._stale = self._stale, False  # what is approved during this reading is for the next one
         try:
             surface = await collect(_Patient(self._peer, self._patience), self._spec, self._peer.client_capabilities)
         except SandboxError as error:
@@ -193,7 +205,7 @@ class Revetter:
                 self._unread(occasion, error.id)
             return
         seen = digest_of(surface)
-        if seen == self._seen and self._good is not None:
+        if seen == self._seen and self._good is not None and not stale:
             return
         if seen != self._seen:
             self._scope.fact("vet.recheck", occasion=occasion, was=self._seen, now=seen)

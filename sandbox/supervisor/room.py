@@ -49,6 +49,15 @@ class Room:
         self._scope = scope
         self._changed = asyncio.Event()
 
+    def everyone(self) -> tuple[Held, ...]:
+        """Return every instance, warm and starting ones too, for status pages."""
+        return tuple(self._all)
+
+    def rebound(self, bounds: PoolBounds) -> None:
+        """Hold to other bounds from now on."""
+        self._bounds = bounds
+        self.changed()
+
     def changed(self) -> None:
         """Let whoever waits for room look again."""
         self._changed.set()
@@ -66,11 +75,11 @@ class Room:
 
     def check_folders(self, tenant: TenantId, plan: SandboxPlan) -> None:
         """Refuse a plan that writes where an instance of another tenant writes: it would carry state across."""
-        mine = _written(plan)
+        mine = written(plan)
         for held in self._all:
             if held.tenant in (None, tenant) or held.over:
                 continue
-            for other in _written(held.plan):
+            for other in written(held.plan):
                 for own in mine:
                     if own == other or own.startswith(other + "/") or other.startswith(own + "/"):
                         self.refuse(
@@ -144,5 +153,6 @@ class Room:
         raise CallRefused(number, text, mend)
 
 
-def _written(plan: SandboxPlan) -> list[str]:
+def written(plan: SandboxPlan) -> list[str]:
+    """Return the folders of the host that a plan writes to."""
     return [mount.source.rstrip("/") for mount in plan.mounts if mount.writable]

@@ -37,8 +37,12 @@ class WarmShelf:
         name = served.spec.id
         wanted = self._pool.bounds.warm if served.warm is None else served.warm
         if wanted and not self._pool.closing and name not in self._fillers:
-            self._fillers[name] = asyncio.create_task(self._fill(served, wanted, after))
-            self._fillers[name].add_done_callback(lambda _done: self._fillers.pop(name, None))
+            filler = self._fillers[name] = asyncio.create_task(self._fill(served, wanted, after))
+            filler.add_done_callback(lambda done: self._filled(name, done))
+
+    def _filled(self, name: str, done: asyncio.Task[None]) -> None:
+        if self._fillers.get(name) is done:
+            del self._fillers[name]
 
     def take(self, served: Served, plan: SandboxPlan, tenant: TenantId) -> Held | None:
         """Return a warm instance that was started from exactly this plan and these secrets, if there is one."""
@@ -62,8 +66,15 @@ class WarmShelf:
         ready = self._ready.get(held.served.spec.id, [])
         if held in ready:
             ready.remove(held)
-        if held.error is not None:
+        if held.error is not None and self._pool.serves(held.served):
             self.refill(held.served)
+
+    def drop(self, driver: str) -> list[Held]:
+        """Return every warm instance of a driver, off the shelf, and begin no more of them."""
+        filler = self._fillers.pop(driver, None)
+        if filler is not None:
+            filler.cancel()  # which ends the one that it has begun
+        return self._ready.pop(driver, [])
 
     def close(self) -> None:
         """Begin no more."""

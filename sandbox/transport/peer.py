@@ -188,6 +188,7 @@ class ServerPeer:
         progress_token: RequestId | None = None,
         log_level: str = "",
         questions: Questions | None = None,
+        offers: frozenset[str] | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its neutral result (see :mod:`sandbox.wire.results`).
 
@@ -200,6 +201,8 @@ class ServerPeer:
             progress_token: the client's token, kept unless another request has it.
             log_level: for this request, in the stateless era.
             questions: who is asked what the server wants of the client while it carries this request.
+            offers: names of the capabilities for which the client of this very request can be asked; a stateless server
+                is told of no others. ``None``, for what is requested in no client's name, tells it of all.
 
         Raises:
             RemoteError: the server answered with an error.
@@ -213,13 +216,13 @@ class ServerPeer:
         asking = self._questions.enter(questions)
         try:
             outcome, result = neutral(
-                await self._ask(method, first, timeout, id, token, level), method, self.agreement.era
+                await self._ask(method, first, timeout, id, token, level, offers), method, self.agreement.era
             )
             if outcome == "complete":
                 return result
 
             async def again(more: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-                answer = await self._ask(method, {**first, **more}, timeout, None, token, level)
+                answer = await self._ask(method, {**first, **more}, timeout, None, token, level, offers)
                 return neutral(answer, method, self.agreement.era)
 
             return await answered_rounds(again, result, self._roots, questions)
@@ -381,12 +384,16 @@ class ServerPeer:
         wanted: RequestId | None,
         token: tuple[RequestId | None, Progress] | None,
         log_level: str,
+        offers: frozenset[str] | None,
     ) -> dict[str, Any]:
         """Add the per-request fields, choose id and token, and wait for the answer."""
         request_id = self._pending.free_id(wanted)
         own: dict[str, Any] = {}
         if self.era == "stateless":
-            own = request_meta(self.protocol_version, self._client_info, self._capabilities)
+            told = self._capabilities
+            if offers is not None and len(told) > ("roots" in told):  # it is told of more than roots
+                told = {name: value for name, value in told.items() if name == "roots" or name in offers}
+            own = request_meta(self.protocol_version, self._client_info, told)
             if log_level:
                 own[meta.LOG_LEVEL] = log_level
         watcher = None

@@ -14,6 +14,9 @@ from sandbox.errors import CallRefused, SandboxError
 from sandbox.transport.rounds import ASKABLE, Questions
 from sandbox.wire.jsonrpc import Failure, Message, Request, Result
 
+ONLY: Final = "question"
+"""Name of a question that comes alone."""
+
 MAX_ASKING: Final = 4
 """Questions of one server at a time; a person answers one."""
 
@@ -60,7 +63,8 @@ class ServerQuestions:
 
     async def _put(self, questions: Questions, request: Request) -> None:
         try:
-            self._send(Result(request.id, await questions.ask(request.method, request.params)))
+            answers = await questions.ask({ONLY: (request.method, request.params)})
+            self._send(Result(request.id, answers[ONLY]))
         except SandboxError:
             refused = "the client does not allow this"  # why is the operator's, not the server's, to know
             self._send(Failure(request.id, CallRefused.rpc_code, refused))

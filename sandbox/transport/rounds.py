@@ -25,6 +25,10 @@ ASKABLE: Final = frozenset(("sampling/createMessage", "elicitation/create"))
 """What may be put to a client."""
 
 
+AskClient = Callable[[Mapping[str, tuple[str, Mapping[str, Any]]]], Awaitable[dict[str, dict[str, Any]]]]
+"""Puts questions to a client."""
+
+
 @dataclass(frozen=True, slots=True)
 class Questions:
     """Who is asked while a request is carried.
@@ -32,11 +36,13 @@ class Questions:
     Attributes:
         owner: the client's session: a handshake server does not say which request its question belongs to, so it may
             ask only while all requests in flight have one owner.
-        ask: puts a question (method, params) and returns the result, or raises CallRefused.
+        ask: puts questions, name → (method, params), together and returns their results by name, or raises CallRefused.
+        offers: capabilities (MCP ``ClientCapabilities``, names) for which the client of this very request can be asked.
     """
 
     owner: object
-    ask: Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    ask: AskClient
+    offers: frozenset[str] = frozenset()
 
 
 Ask = Callable[[Mapping[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
@@ -64,7 +70,7 @@ async def answered_rounds(
             break
         if state is not None and len(state) > MAX_REQUEST_STATE:
             break
-        responses = {key: await _response(one, roots, questions) for key, one in wanted.items()}
+        responses = await _responses(wanted, roots, questions)
         more: dict[str, Any] = {"inputResponses": responses} if responses else {}
         if state is not None:
             more["requestState"] = state
@@ -75,13 +81,19 @@ async def answered_rounds(
     raise InputRequired(wanted if isinstance(wanted, dict) else {}, result.get("requestState"))
 
 
-async def _response(
-    one: Mapping[str, Any], roots: Sequence[Mapping[str, Any]], questions: Questions | None
+async def _responses(
+    wanted: Mapping[str, Mapping[str, Any]], roots: Sequence[Mapping[str, Any]], questions: Questions | None
 ) -> dict[str, Any]:
-    if one["method"] == "roots/list" or questions is None:
-        return {"roots": list(roots)}
-    params = one.get("params")
-    return await questions.ask(one["method"], params if isinstance(params, dict) else {})
+    """Return an answer for every question; those for the client are put together."""
+    own: dict[str, Any] = {}
+    others: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name, one in wanted.items():
+        params = one.get("params")
+        if one["method"] == "roots/list" or questions is None:
+            own[name] = {"roots": list(roots)}
+        else:
+            others[name] = (one["method"], params if isinstance(params, dict) else {})
+    return own | (await questions.ask(others) if others and questions is not None else {})
 
 
 def _answerable(wanted: Any, roots: Sequence[Mapping[str, Any]], questions: Questions | None) -> bool:

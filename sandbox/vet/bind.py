@@ -107,9 +107,14 @@ def _closest(name: str, offered: Mapping[str, Any]) -> str:
 
 
 def _expose(binding: Binding, offered: Mapping[str, Any], names: Names) -> ExposedTool:
+    name = binding.contract.id if names == "contract" else binding.tool_name
+    return ExposedTool(name, definition_of(binding, name), binding.tool_name, offered, binding)
+
+
+def definition_of(binding: Binding, name: str) -> dict[str, Any]:
+    """Return what clients see of a bound tool, under a name; its server need not run for it."""
     contract = binding.contract
-    name = contract.id if names == "contract" else binding.tool_name
-    definition = {
+    return {
         "name": name,
         "title": contract.name,
         "description": contract.description,
@@ -117,7 +122,6 @@ def _expose(binding: Binding, offered: Mapping[str, Any], names: Names) -> Expos
         "outputSchema": exposed_outputs(contract),
         "annotations": _annotations(contract),
     }
-    return ExposedTool(name, definition, binding.tool_name, offered, binding)
 
 
 def exposed_inputs(binding: Binding) -> dict[str, Any]:

@@ -96,7 +96,7 @@ TABLE: Final = (
 
 EXCLUDED: Final = MappingProxyType(
     {
-        "tasks/get": "tasks were an experiment of 2025-11-25; an extension since, which we do not offer",
+        "tasks/get": "tasks were an experiment of 2025-11-25; only gateways that keep jobs answer (serve.client_tasks)",
         "tasks/result": "as tasks/get",
         "tasks/list": "as tasks/get",
         "tasks/cancel": "as tasks/get",

@@ -343,9 +343,10 @@ def test_an_implementation_whose_tests_fail_is_passed_over(bed: Bed) -> None:
 
 
 def test_the_gateway_serves_installed_packages(bed: Bed) -> None:
-    """`mcp-sandbox serve .mcp/tools` has an endpoint for every installed tool, as for any folder of drivers."""
+    """`mcp-sandbox serve .mcp/tools` has an endpoint for every installed tool and chain, as for any driver."""
     file = bed.package(local("test.served.tool", "python3 ./t.py"), {"t.py": "import sys; print(sys.argv[1])"})
     assert 0 == bed.pkg("install", file).returncode
+    assert 0 == bed.pkg("install", chain(bed)).returncode
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     argv = [*COMMAND, "serve", str(bed.store / "tools"), "--listen", f"127.0.0.1:{port}", "--unsafe-tenant", "t1"]
@@ -353,15 +354,19 @@ def test_the_gateway_serves_installed_packages(bed: Bed) -> None:
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "test.served.tool" in line:
+            if "test.text.upper" in line:  # the last of them
                 break
         answer = _asked(f"http://127.0.0.1:{port}/mcp/test.served.tool", "test.served.tool", {"a": 1})
+        shouted = _asked(f"http://127.0.0.1:{port}/mcp/test.text.pipeline", "test.text.pipeline", {"text": "quiet"})
     finally:
         process.terminate()
         process.wait(60)
         process.stderr.close()
 
     assert {"a": 1} == answer["result"]["structuredContent"]
+    assert {"text": "QUIET!"} == shouted["result"]["structuredContent"], shouted
+    steps = [r for r in bed.records() if r.get("name") == "launch.create" and r["attrs"].get("container")]
+    assert {"t1"} == {r["tenant"] for r in steps if str(r.get("driver")).startswith("test.text.")}
 
 
 def _asked(url: str, tool: str, arguments: dict[str, Any]) -> Any:
@@ -383,7 +388,8 @@ def _asked(url: str, tool: str, arguments: dict[str, Any]) -> Any:
     for _ in range(100):
         try:
             with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
-                return json.loads(answer.read())
+                text = answer.read()  # JSON, or for an answer that takes a while a stream of events
+                return json.loads(text.rpartition(b"data: ")[2])
         except ConnectionError:
             time.sleep(0.1)
     raise AssertionError("the gateway does not answer")
@@ -392,18 +398,10 @@ def _asked(url: str, tool: str, arguments: dict[str, Any]) -> Any:
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_a_chain_is_served_to_a_client_like_a_tool(mode: str, bed: Bed) -> None:
-    """`pkg run` gives a client of either era the chain as one tool, held to its contract; steps run in sandboxes."""
+    """`run` gives a client of either era the chain as one tool, held to its contract; steps run in sandboxes."""
     assert 0 == bed.pkg("install", chain(bed)).returncode
-    argv = [
-        *COMMAND,
-        "pkg",
-        "run",
-        "test.text.pipeline",
-        "--store",
-        str(bed.store),
-        "--audit-dir",
-        str(bed.place / "audit"),
-    ]
+    folder = bed.store / "tools" / "test.text.pipeline"
+    argv = [*COMMAND, "run", str(folder), "--audit-dir", str(bed.place / "audit")]
     parameters = StdioServerParameters(command=argv[0], args=argv[1:], env=dict(os.environ))
     async with Client(stdio_client(parameters), mode=mode) as client:  # type: ignore[arg-type]
         (tool,) = (await client.list_tools()).tools

@@ -21,6 +21,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from sandbox.limits import MIB
+from sandbox.resources import shipped
 from tests.engine.drivers import COMMAND, give
 from tests.gateway_lab import Issuing
 from tests.shared import ROOT
@@ -62,6 +64,16 @@ class Served:
     process: asyncio.subprocess.Process
     audit: Path
     tenants: Path
+    scratch: Path
+
+    async def reloaded(self) -> str:
+        """Have it reload, and return what it says of that."""
+        assert self.process.stderr is not None
+        self.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(60):
+            while b"reloaded" not in (line := await self.process.stderr.readline()):
+                assert line
+        return line.decode()
 
 
 def free_port() -> int:
@@ -85,10 +97,13 @@ async def gateway(scratch: Path, issuer_url: str) -> AsyncIterator[Served]:
         f'[[issuer]]\nurl = "{issuer_url}"\n[driver.memory-mcp]\nroot = {{ "/data" = "{tenants}/{{tenant}}" }}\n'
         '[driver.text-mcp]\nauth = "none"\n'
     )
+    rules = scratch / "rules"
+    rules.mkdir()
+    shutil.copy(shipped("policies", "starter.cedar"), rules)
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "serve", str(drivers), "--listen", f"127.0.0.1:{port}", "--config", str(config),
-        "--audit-dir", str(scratch / "audit"), stderr=asyncio.subprocess.PIPE,
+        "--rules", str(rules), "--audit-dir", str(scratch / "audit"), stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     said = b""
@@ -98,7 +113,7 @@ async def gateway(scratch: Path, issuer_url: str) -> AsyncIterator[Served]:
                 line = await process.stderr.readline()
                 assert line, said.decode()
                 said += line
-        yield Served(f"http://127.0.0.1:{port}", process, scratch / "audit", tenants)
+        yield Served(f"http://127.0.0.1:{port}", process, scratch / "audit", tenants, scratch)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -145,6 +160,8 @@ async def test_tenants_with_tokens_share_nothing_and_nothing_is_left(
         async with client(served, "/mcp", "", "auto") as stranger:
             names = [tool.name for tool in (await stranger.list_tools()).tools]
             crc = await stranger.call_tool("text-mcp__text-crc32", {"text": "123456789"})
+        async with client(served, "/mcp/text-mcp", "", "legacy") as session:
+            told = [await reloads(served, session) for reloads in (driver_changed, rule_added)]
         running = containers()
         served.process.send_signal(signal.SIGTERM)
         status = await asyncio.wait_for(served.process.wait(), 60)
@@ -156,10 +173,39 @@ async def test_tenants_with_tokens_share_nothing_and_nothing_is_left(
     assert all(name.startswith("text-mcp__") for name in names)
     assert "cbf43926" in crc.model_dump_json()
     assert 0 == status
+    assert [("changed text-mcp", True), ("rules is new", False)] == told
     own = launched(served.audit)
     assert 3 == len(own & running)
     assert not own & containers()
     assert 0 == verify(served.audit)
+
+
+async def driver_changed(served: Served, session: Client) -> tuple[str, bool]:
+    """Give a driver another limit while a session is open; return what the gateway says, and whether calls go on."""
+    before = memory_limits()
+    manifest = served.scratch / "drivers" / "text-mcp" / "DRIVER.md"
+    manifest.write_text(manifest.read_text().replace("memory_mb: 32", "memory_mb: 48"))
+    told = await served.reloaded()
+    found = await session.call_tool("text-crc32", {"text": "123456789"})
+    assert 48 * MIB not in before
+    assert 48 * MIB in memory_limits()
+    return told.split("reloaded: ")[1].strip(), "cbf43926" in found.model_dump_json()
+
+
+async def rule_added(served: Served, session: Client) -> tuple[str, bool]:
+    """Forbid a tool while a session is open; return what the gateway says, and whether it can still be called."""
+    rule = '@id("stop")\n@reason("a test")\nforbid (principal, action == Action::"tools/call", resource is Tool);\n'
+    (served.scratch / "rules" / "stop.cedar").write_text(rule)
+    told = await served.reloaded()
+    found = await session.call_tool("text-crc32", {"text": "123456789"})
+    return told.split("reloaded: ")[1].strip(), not found.is_error
+
+
+def memory_limits() -> set[int]:
+    """Return the memory limits of the containers of ours that run, in bytes."""
+    names = sorted(containers())
+    asked = ["docker", "inspect", "--format", "{{.HostConfig.Memory}}", *names]
+    return {int(line) for line in subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()}
 
 
 def launched(audit: Path) -> set[str]:

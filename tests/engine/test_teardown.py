@@ -174,10 +174,14 @@ def test_the_watchdog_knows_the_label() -> None:
 
 # --- reaping ----------------------------------------------------------------------------------------------------------
 @contextlib.asynccontextmanager
-async def orphan(label: str) -> AsyncIterator[tuple[Engine, str]]:
+async def orphan(label: str, socket_path: str = str(ENGINE_SOCKET)) -> AsyncIterator[tuple[Engine, str]]:
     """Yield a container that a run with an owner label left."""
-    engine = Engine(ENGINE_SOCKET)
-    body = {"Image": probe_image(), "Entrypoint": ["/probe"], "Labels": {LABEL_RUN: "orphan", LABEL_OWNER: label}}
+    engine = Engine(Path(socket_path))
+    body = {
+        "Image": probe_image(socket_path=socket_path),
+        "Entrypoint": ["/probe"],
+        "Labels": {LABEL_RUN: "orphan", LABEL_OWNER: label},
+    }
     container, _ = await engine.create(body, f"{PREFIX}-orphan-{os.urandom(4).hex()}")
     try:
         yield engine, container
@@ -188,13 +192,18 @@ async def orphan(label: str) -> AsyncIterator[tuple[Engine, str]]:
 async def test_reaping_removes_what_the_dead_left() -> None:
     """A container of a supervisor that is gone, watchdog and all, is removed at the next start."""
     boot, pid, _, namespace = owner.own().split(":")
-    async with orphan(f"{boot}:{pid}:1:{namespace}") as (engine, container):
-        reaped = await reap(engine)
+    with second_engine() as own:  # on the common one, any other test that starts something would reap it first
+        async with orphan(f"{boot}:{pid}:1:{namespace}", str(own.socket)) as (engine, container):
+            reaped = await reap(engine)
 
-        assert (True, False) == (container in reaped.containers, await engine.remove(container))
+            assert (True, False) == (container in reaped.containers, await engine.remove(container))
 
 
-@pytest.mark.parametrize("label", [owner.own(), "", "what is this", owner.own().rpartition(":")[0] + ":1"])
+@pytest.mark.parametrize(
+    "label",
+    [owner.own(), "", "what is this", owner.own().rpartition(":")[0] + ":1"],
+    ids=["living", "none", "nonsense", "another namespace"],
+)
 async def test_reaping_spares_the_living_and_what_cannot_be_judged(label: str) -> None:
     """A living supervisor's container, and one whose owner cannot be told from here, stay."""
     async with orphan(label) as (engine, container):

@@ -42,7 +42,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def lab() -> AsyncIterator[Lab]:
     """The small internet."""
-    async with laboratory(slot=208) as made:
+    async with laboratory(slot=96) as made:
         yield made
 
 

@@ -126,7 +126,10 @@ async def _made(
 
 
 def _grantable(work: Path, source: Source) -> None:
-    """Make the granted folders that lie below the new one."""
+    """Write the files that come with a source, and make the granted folders that lie below the new one."""
+    for name, data in source.files.items():
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_bytes(data)
     for path in (*source.read.values(), *source.write.values()):
         if not Path(path).is_absolute() and not path.startswith("~"):
             (work / path).mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ class Source:
         read: granted folders for reading, path in the sandbox → path on the host.
         write: the same for writing.
         label: what the driver is named after.
+        files: what lies in the folder beside the manifests, path → contents; such as a program of ours.
         notes: what a person has to see to, one sentence each.
     """
 
@@ -44,6 +45,7 @@ class Source:
     read: Mapping[str, str] = field(default_factory=dict)
     write: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property

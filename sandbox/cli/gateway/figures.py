@@ -9,6 +9,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from sandbox.errors import SandboxError
+from sandbox.serve.around import Around
 from sandbox.serve.client_model import CallInfo, Handler
 from sandbox.vet.model import ExposedTool
 
@@ -62,7 +63,7 @@ class Figures:
         return generate_latest(self.registry)
 
 
-class Counted:
+class Counted(Around):
     """A handler whose tool calls are counted.
 
     Args:
@@ -72,13 +73,9 @@ class Counted:
     """
 
     def __init__(self, inner: Handler, figures: Figures, driver: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._figures = figures
         self._driver = driver
-        self.get_prompt = inner.get_prompt
-        self.read_resource = inner.read_resource
-        self.watch_resource = inner.watch_resource
-        self.complete = inner.complete
 
     async def call_tool(self, tool: ExposedTool, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
         """Carry and count one call."""

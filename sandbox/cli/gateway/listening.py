@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any, Final
 
+import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandbox.errors import PlatformError
 from sandbox.serve.http.bounds import HEAD_TIMEOUT, MAX_CONNECTIONS, MAX_HEAD
+
+HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
+"""Said where the gateway ends TLS under a public name: a browser does not come back in the clear for a year."""
 
 KEEP_ALIVE: Final = 30
 """Seconds for which a connection waits for its next request."""
@@ -29,8 +35,12 @@ class BoundedProtocol(H11Protocol):
     """Closes connections whose first request does not come in time; uvicorn would keep them for ever."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a head."""
+        """Begin to wait for a head; keep what TLS knows of the peer."""
         super().connection_made(transport)
+        known = tls_extension(transport)
+        self._known = known
+        if known is not None:
+            self.app = functools.partial(_told, self.app, known)
         self._head = self.loop.call_later(HEAD_TIMEOUT, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -38,10 +48,33 @@ class BoundedProtocol(H11Protocol):
         self._head.cancel()
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection on, with what TLS knows of the peer."""
+        self._head.cancel()  # the head is there, and this protocol is told nothing more
+        super().handle_websocket_upgrade(event)
+        after: Any = self.transport.get_protocol()
+        if self._known is not None and hasattr(after, "app"):  # its task begins in the loop's next turn
+            after.app = functools.partial(_told, after.app, self._known)
+
     def _too_late(self) -> None:
         begun: object = self.cycle  # None until the first head is there, whatever its annotation says
         if begun is None and not self.transport.is_closing():
             self.transport.close()
+
+
+async def _told(app: ASGIApp, known: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:
+    """Call an application with ASGI's TLS extension, which uvicorn does not give."""
+    scope["extensions"] = {**scope.get("extensions", {}), "tls": known}
+    await app(scope, receive, send)
+
+
+def tls_extension(transport: Any) -> dict[str, Any] | None:
+    """Return ASGI's TLS extension of a connection, of it what is used here; ``None`` for one in the clear."""
+    found = transport.get_extra_info("ssl_object")
+    if found is None:
+        return None
+    der = found.getpeercert(True)
+    return {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(der)] if der else [], "client_cert_name": None}
 
 
 class Server(uvicorn.Server):
@@ -52,13 +85,38 @@ class Server(uvicorn.Server):
         """Capture none."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and give up handshakes of TLS as early as heads of requests; uvicorn would wait a minute."""
+        config, loop = self.config, asyncio.get_running_loop()
 
-def server_of(app: ASGIApp) -> Server:
-    """Return the server of an application."""
+        def protocol() -> asyncio.Protocol:
+            return BoundedProtocol(config, self.server_state, self.lifespan.state, loop)
+
+        until = None if config.ssl is None else HEAD_TIMEOUT
+        self.servers = [
+            await loop.create_server(
+                protocol, sock=one, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=until
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
+
+
+def server_of(app: ASGIApp, tls: ssl.SSLContext | None = None, *, named: bool = False, sockets: int = 0) -> Server:
+    """Return the server of an application.
+
+    Args:
+        app: the application.
+        tls: what it speaks TLS with, ``None`` for HTTP in the clear.
+        named: clients use a public name.
+        sockets: bytes of one message over WebSocket; 0 takes none (ADR 0120).
+    """
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
-        ws="none",
+        ws="websockets-sansio" if sockets else "none",
+        ws_max_size=sockets,
+        ws_per_message_deflate=False,
         lifespan="off",
         loop="none",
         interface="asgi3",
@@ -70,6 +128,8 @@ def server_of(app: ASGIApp) -> Server:
         timeout_graceful_shutdown=2,
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEAD,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        headers=[HSTS] if tls is not None and named else [],
     )
     return Server(config)
 

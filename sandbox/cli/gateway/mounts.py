@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.cli import hostfacts, wiring
-from sandbox.cli.bench import secrets_of
+from sandbox.cli.bench import keep_out, secrets_of
+from sandbox.cli.gateway.chains import Chain, review_chain
 from sandbox.cli.gateway.config import DriverConfig, GatewayConfig
+from sandbox.cli.gateway.entities import manifest_of
+from sandbox.cli.gateway.prints import found_folders
 from sandbox.cli.wiring import Review
 from sandbox.errors import SandboxError, UsageError
+from sandbox.events import Recorder
 from sandbox.plan.derive import Overrides, derive
 from sandbox.plan.model import EngineFacts, SandboxPlan
 from sandbox.registry.entity import ServerEntity, entity_of
@@ -38,12 +42,14 @@ class Mounted:
         review: of the driver.
         entity: how it is told of.
         config: what the operator says about it.
+        chain: what is served when it is no server but a chain of installed tools.
     """
 
     folder: Path
     review: Review
     entity: ServerEntity
     config: DriverConfig
+    chain: Chain | None = None
 
     @property
     def separate(self) -> bool:
@@ -58,8 +64,9 @@ class Mounted:
 
     @property
     def tools(self) -> frozenset[str]:
-        """Names of the tools that it binds."""
-        return frozenset(binding.contract.id for binding in self.review.spec.bindings)
+        """Names of the tools that it binds, as callers see them."""
+        own = self.config.names == "server"
+        return frozenset(one.tool_name if own else one.contract.id for one in self.review.spec.bindings)
 
 
 def driver_folders(folder: Path) -> list[Path]:
@@ -68,9 +75,7 @@ def driver_folders(folder: Path) -> list[Path]:
     Raises:
         UsageError: ``CLI-185``, there is none.
     """
-    if (folder / "DRIVER.md").is_file():
-        return [folder]
-    found = sorted(one.parent for one in folder.glob("*/DRIVER.md")) if folder.is_dir() else []
+    found = found_folders(folder)
     if not found:
         raise UsageError("CLI-185", f"{folder} has no driver folders", "name a folder whose folders have a DRIVER.md")
     return found
@@ -94,8 +99,12 @@ def review_one(
     Raises:
         SandboxError: it cannot be served.
     """
+    chain = review_chain(folder, arguments, config, socket_path)
+    if chain is not None:
+        entity = entity_of(folder, chain.review.spec, config.namespace, said(chain.config))
+        return Mounted(folder, chain.review, entity, chain.config, chain)
     own = copy.copy(arguments)
-    own.driver = folder / "DRIVER.md"
+    own.driver = manifest_of(folder)
     own.memory, own.tenant = None, "local"
     spec_id = load_driver(own.driver).id
     chosen = config.driver.get(spec_id, DriverConfig())
@@ -136,7 +145,26 @@ def served(mounted: Mounted, own: tuple[str, ...], socket_path: str) -> Served:
     def secrets(tenant: TenantId | None) -> Mapping[str, str]:
         return {} if separate and tenant is None else secrets_of(review.spec, plan(tenant))
 
-    return Served(review.spec, plan, secrets, warm=0 if separate else mounted.config.warm)
+    return Served(review.spec, plan, secrets, warm=0 if separate or mounted.chain else mounted.config.warm)
+
+
+def kept_out(served: Served, recorder: Recorder) -> Served:
+    """Return a driver whose secrets are told to the recorder before a server is given them, to be left out of records.
+
+    Raises (when they are resolved):
+        AuditUnavailable: ``CLI-016``, the recorder cannot leave anything out.
+    """
+    known: set[str] = set()
+
+    def secrets(tenant: TenantId | None) -> Mapping[str, str]:
+        found = served.secrets(tenant)
+        fresh = set(found.values()) - known
+        if fresh:
+            getattr(recorder, "add_secrets", keep_out)(*fresh)
+            known.update(fresh)
+        return found
+
+    return replace(served, secrets=secrets)
 
 
 def plan_for(mounted: Mounted, tenant: TenantId, own: tuple[str, ...], socket_path: str) -> SandboxPlan:
@@ -175,9 +203,18 @@ def review_all(folders: list[Path], review: Review_) -> tuple[list[Mounted], lis
             good.append(review(folder))
         except SandboxError as error:
             bad.append((folder, error))
-    _distinct(good, [one.review.spec.id for one in good])
-    _distinct(good, [one.entity.endpoint_path for one in good])
+    distinct(good)
     return good, bad
+
+
+def distinct(mounted: list[Mounted]) -> None:
+    """Refuse two drivers of one id or path.
+
+    Raises:
+        UsageError: ``CLI-186``.
+    """
+    _distinct(mounted, [one.review.spec.id for one in mounted])
+    _distinct(mounted, [one.entity.endpoint_path for one in mounted])
 
 
 def _distinct(mounted: list[Mounted], names: list[str]) -> None:

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.cli import options
 from sandbox.cli.approved import opening
 from sandbox.cli.bench import Bench, bench
 from sandbox.cli.call import call_once
 from sandbox.cli.progress import quiet_progress
-from sandbox.cli.run import add_serving_options
 from sandbox.errors import CallRefused, SandboxError, ServerFault
 from sandbox.events import Fact, Recorder, Scope, Trace
 from sandbox.mcpkg.cases import judge
@@ -37,14 +35,6 @@ MAX_NESTING: Final = 4
 """Chains within chains."""
 
 _MILLISECONDS: Final = 1000
-
-
-def add_calling(parser: argparse.ArgumentParser) -> None:
-    """Declare what concerns starting a sandbox and calling it."""
-    options.add_plan_options(parser)
-    options.add_audit_options(parser)
-    add_serving_options(parser)
-    parser.set_defaults(names="server")
 
 
 class Below:
@@ -115,6 +105,24 @@ async def call_tool(
     trace = Trace.new()
     calls = _Calls(arguments, Below(recorder, trace), Scope(recorder, trace, driver=manifest.tool_id), store)
     return await calls.call(manifest, given, 0)
+
+
+def steps_of(
+    arguments: argparse.Namespace, scope: Scope, store: Store
+) -> Callable[[Manifest, dict[str, Any]], Awaitable[Any]]:
+    """Return what runs a chain for whoever the arguments name; its steps are recorded below a scope.
+
+    Args:
+        arguments: of the command, with tenant and user.
+        scope: of the chain's instance.
+        store: where the tools of its steps are installed.
+    """
+    calls = _Calls(arguments, Below(scope.recorder, scope.trace), scope, store)
+
+    async def run(manifest: Manifest, given: dict[str, Any]) -> Any:
+        return await calls.call(manifest, given, 0)
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)

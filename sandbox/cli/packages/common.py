@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +54,26 @@ def action(
     if store:
         add_store(parser)
     return parser
+
+
+def add_calling(parser: argparse.ArgumentParser) -> None:
+    """Declare what concerns starting a sandbox and calling it."""
+    from sandbox.cli.run import add_serving_options  # only the actions that start something pay for it
+
+    options.add_plan_options(parser)
+    options.add_audit_options(parser)
+    add_serving_options(parser)
+    parser.set_defaults(names="server")
+
+
+def later(module: str, name: str) -> Callable[[argparse.Namespace], int]:
+    """Return what carries an action out, imported when it is asked for."""
+
+    def work(arguments: argparse.Namespace) -> int:
+        carry: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
+        return carry(arguments)
+
+    return work
 
 
 def store_of(arguments: argparse.Namespace) -> Store:

@@ -8,9 +8,7 @@ from typing import Any
 
 from sandbox.cli import options
 from sandbox.cli.evidence import trail
-from sandbox.cli.packages.calling import add_calling
-from sandbox.cli.packages.common import action, add_signature, add_store, store_of
-from sandbox.cli.packages.installing import install_package
+from sandbox.cli.packages.common import action, add_calling, add_signature, add_store, later, store_of
 from sandbox.cli.report import line_of
 from sandbox.errors import UsageError
 from sandbox.events import Scope, Trace
@@ -18,7 +16,8 @@ from sandbox.events import Scope, Trace
 
 def add_arguments(actions: Any) -> None:
     """Declare the actions."""
-    put = action(actions, "install", "install a package for `run`, `call` and `serve`", install_package)
+    work = later("sandbox.cli.packages.installing", "install_package")
+    put = action(actions, "install", "install a package for `run`, `call` and `serve`", work)
     put.add_argument("package", type=options.path, metavar="FILE")
     put.add_argument(
         "--from",

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from sandbox.cli.report import line_of, say
 from sandbox.errors import Refused, UsageError
 from sandbox.mcpkg import signatures
 from sandbox.mcpkg.archive import Archive
-from sandbox.mcpkg.contents import FolderContents, open_contents
+from sandbox.mcpkg.contents import Contents, FolderContents, open_contents
 from sandbox.mcpkg.create import file_name, pack, write_file
 from sandbox.mcpkg.find import describe
 from sandbox.mcpkg.manifest import read_package
@@ -40,6 +41,8 @@ def add_arguments(actions: Any) -> None:
     sign.add_argument("--key", type=options.path, metavar="PEM", help="private key")
     sign.add_argument("--publisher", default="", metavar="ID", help="who signs (default: the manifest's publisher)")
     sign.add_argument("--new-key", type=options.path, metavar="PEM", help="make a key, and print its public part")
+    sign.add_argument("--statement", action="store_true", help="print the bytes that a Sigstore bundle has to be over")
+    sign.add_argument("--bundle", type=options.path, metavar="FILE", help="put a Sigstore bundle over them in")
     verify = action(actions, "verify", "say who signed a package; exit status 3 when nobody trusted did", _verify)
     verify.add_argument("package", type=options.path, metavar="FILE")
     add_signature(verify, "require")
@@ -146,6 +149,8 @@ def _sign(arguments: argparse.Namespace) -> int:
             file.write(pem)
         print(json.dumps({"key": public}) if arguments.json else public)
         return 0
+    if arguments.package is not None and (arguments.statement or arguments.bundle is not None):
+        return _sign_by_bundle(arguments)
     if arguments.package is None or arguments.key is None:
         raise UsageError("CLI-170", "nothing says what is signed with which key", "write `pkg sign FILE --key PEM`")
     key = signatures.load_key(arguments.key)
@@ -154,14 +159,30 @@ def _sign(arguments: argparse.Namespace) -> int:
     publisher = arguments.publisher or manifest.publisher
     if not publisher:
         raise UsageError("CLI-170", "nothing says who signs", "write `--publisher ID`, or meta.publisher.id")
-    data = signatures.sign(contents, manifest, key, publisher)
-    if arguments.package.is_dir():
-        (arguments.package / "meta").mkdir(exist_ok=True)
-        write_file(arguments.package / signatures.FILE, data)
-    else:
-        write_file(arguments.package, pack(contents, {signatures.FILE: data}))
+    _put(arguments.package, contents, signatures.sign(contents, manifest, key, publisher))
     shown = {"publisher": publisher, "key": signatures.key_text(key)}
     print(json.dumps(shown) if arguments.json else f"signed as {publisher} with {shown['key']}")
+    return 0
+
+
+def _put(package: Path, contents: Contents, data: bytes) -> None:
+    """Put a signature into a package or folder."""
+    if package.is_dir():
+        (package / "meta").mkdir(exist_ok=True)
+        write_file(package / signatures.FILE, data)
+    else:
+        write_file(package, pack(contents, {signatures.FILE: data}))
+
+
+def _sign_by_bundle(arguments: argparse.Namespace) -> int:
+    """Print what a Sigstore client signs, or put in what it made; verification is `pkg verify`'s."""
+    contents = open_contents(existing(arguments.package))
+    manifest, _, _ = read_package(contents)
+    if arguments.statement:
+        sys.stdout.buffer.write(signatures.statement(contents, manifest))
+        return 0
+    _put(arguments.package, contents, options.read_file(arguments.bundle))
+    print(json.dumps({"bundle": str(arguments.bundle)}) if arguments.json else f"put in: {arguments.bundle}")
     return 0
 
 

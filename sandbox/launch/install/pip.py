@@ -7,7 +7,8 @@ Installing: 3 `uv pip install --require-hashes --no-build --target` in a build c
     modules are
 compiled there, so that a read-only file system costs no start-up time; 5 the tree is read out as hostile; 6 the
 console script that the driver names becomes a few lines of Python of our own, started with `python3 -I`: no variable
-and no working folder changes what is imported.
+and no working folder changes what is imported. A driver that names `python3` itself runs the file that its first
+argument names, with the packages at hand.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from sandbox.resources import shipped
 PYTHON: Final = "/usr/bin/python3"
 SITE: Final = "app/site-packages"
 STARTER: Final = "app/start.py"
+
+INTERPRETER: Final = "python3"
+"""Name of a program that stands for the interpreter itself, not for a console script."""
 
 MAX_PACKAGES: Final = 1000
 """Of one server; real ones have up to a hundred."""
@@ -107,8 +111,11 @@ class Pip:
             raise
         tree = Tree()
         shop.tell_stripped(unpack_tar(output, tree))  # 5
-        module, attribute = entry_point(tree, ask.program, ask.wanted)
-        tree.file(STARTER, starter(module, attribute, ask.program))  # 6
+        if ask.program == INTERPRETER:
+            tree.file(STARTER, file_starter())  # 6
+        else:
+            module, attribute = entry_point(tree, ask.program, ask.wanted)
+            tree.file(STARTER, starter(module, attribute, ask.program))  # 6
         return Built(tree, (PYTHON, "-I", f"/{STARTER}"))
 
 
@@ -174,6 +181,14 @@ def starter(module: str, attribute: str, program: str) -> bytes:
         f'site.addsitedir("/{SITE}")\nsys.argv[0] = {program!r}\n\n'
         f"from {module} import {root}  # noqa: E402\n\n"
         f"sys.exit({attribute}())\n"
+    ).encode()
+
+
+def file_starter() -> bytes:
+    """Return the Python text that runs the file of the first argument with the installed packages."""
+    return (
+        "import runpy\nimport site\nimport sys\n\n"
+        f'site.addsitedir("/{SITE}")\ndel sys.argv[0]\nrunpy.run_path(sys.argv[0], run_name="__main__")\n'
     ).encode()
 
 

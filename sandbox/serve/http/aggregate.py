@@ -1,4 +1,4 @@
-"""One endpoint with the tools of every driver, each named ``DRIVER__TOOL``.
+"""One endpoint with the tools of every driver, each named ``DRIVER__TOOL``; routed ones once, under their own names.
 
 A caller gets the drivers that its credential covers. A driver that cannot be had now is left out and recorded; the
 others go on. A request that names a tool lends only that tool's server; listing lends all of them. Resources are listed
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -17,8 +18,13 @@ from sandbox.errors import CallRefused, SandboxError
 from sandbox.events import Scope
 from sandbox.serve.client_lists import declared_for
 from sandbox.serve.client_model import CallInfo, SessionOptions
+from sandbox.serve.client_replies import Clean
+from sandbox.serve.http.bounds import REFUSALS_AT_ONCE, REFUSALS_PER_SECOND
 from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.routing import Choice, Router, picked
+from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, Identity
+from sandbox.transport.limiter import TokenBucket
 from sandbox.transport.peer import PeerListener, ServerPeer
 from sandbox.vet.model import ExposedTool, Exposure
 from sandbox.wire.jsonrpc import Request
@@ -37,38 +43,84 @@ class AggregateDoor:
         doors: those behind it.
         access: who may come in at all; each door behind it is asked too.
         scope: where what is left out is recorded.
+        router: offers tools that several drivers bind once, and chooses; ``None`` names the driver in every tool.
     """
 
-    def __init__(self, path: str, doors: Sequence[Door], scope: Scope) -> None:
+    def __init__(self, path: str, doors: Sequence[Door], scope: Scope, router: Router | None = None) -> None:
         self.name = "all"
         self.legacy = False
         self.path = path
+        self.turn = Turn()
+        self._scope = scope
+        self._left_out = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
+        self._unrecorded = 0
+        self._take(doors, router)
+
+    def _take(self, doors: Sequence[Door], router: Router | None) -> None:
+        self._router = router
         self.access = Access(anonymous=any(door.access.anonymous for door in doors))
         self._doors = {door.name: door for door in doors}
-        self._scope = scope
+        self.stateless = all(door.stateless for door in doors)
+
+    def renew(self, doors: Sequence[Door], router: Router | None = None) -> None:
+        """Stand in front of these doors from now on; sessions go on with what is behind them."""
+        self._take(doors, router)
+        self.turn.next()
 
     @contextlib.asynccontextmanager
     async def open(self, identity: Identity, request: Request | None = None) -> AsyncIterator[Behind]:
         """Lend every server that the caller may use; for a request that names a tool, only that tool's."""
         async with contextlib.AsyncExitStack() as stack:
-            behind = {}
-            for door in self._wanted(identity, request):
+            behind: dict[str, Behind] = {}
+            choice = Choice(self._router, identity.tenant.tenant, self._allowed(identity))
+            tool = str(request.params.get("name", "")) if request is not None and request.method == "tools/call" else ""
+            doors = self._tried(tool, choice) if tool in choice.routed else self._wanted(identity, request)
+            for door in doors:
                 try:
                     behind[door.name] = await stack.enter_async_context(door.open(identity))
                 except SandboxError as error:
-                    own = self._scope.within(driver=door.name, tenant=identity.tenant.tenant)
-                    own.fact("gateway.leave_out", reason=error.id)
+                    choice.unavailable[door.name] = f"it could not be had ({error.id})"
+                    self._leave_out(door.name, identity, error)
+                if tool in choice.routed and behind:
+                    break
+            if tool in choice.routed and not behind:
+                picked(self._scope.within(tenant=identity.tenant.tenant), tool, choice.now(tool))
             if not behind:
                 text = "no server behind this endpoint can be had"
                 raise CallRefused("GATE-038", text, "use the endpoint of one driver, or try again later")
             scope = self._scope.child().within(tenant=identity.tenant.tenant)
             crowd = cast("ServerPeer", Crowd([one.peer for one in behind.values()]))
             timeout = max(one.options.call_timeout for one in behind.values())
-            options = SessionOptions(server_info=INFO, call_timeout=timeout)
-            yield Behind(merged(behind), crowd, AllHandler(behind), scope, options, _following(behind))
+            clean = _all_of([one.options.clean for one in behind.values()])
+            options = SessionOptions(server_info=INFO, call_timeout=timeout, clean=clean)
+            exposure = merged(behind, choice)
+            yield Behind(exposure, crowd, AllHandler(behind, choice), scope, options, _following(behind, choice))
+
+    def _tried(self, tool: str, choice: Choice) -> Iterator[Door]:
+        """Yield the driver that is to carry a routed tool, and the next one when it cannot be had."""
+        for _ in choice.routed[tool]:
+            best = choice.settle(tool)
+            if best is None:
+                return
+            yield self._doors[best.id]
+
+    def _leave_out(self, driver: str, identity: Identity, error: SandboxError) -> None:
+        """Record that the endpoint goes on without a driver; a flood is counted."""
+        if not self._left_out.take(time.monotonic()):
+            self._unrecorded += 1
+            return
+        more = {"unrecorded": self._unrecorded} if self._unrecorded else {}
+        self._unrecorded = 0
+        own = self._scope.within(driver=driver, tenant=identity.tenant.tenant)
+        own.fact("gateway.leave_out", reason=error.id, **more)
+
+    def _allowed(self, identity: Identity) -> frozenset[str]:
+        return frozenset(door.name for door in self._doors.values() if identity.may_use(door.access))
 
     def limited(self, tool: str) -> str:
-        """Return the key of the tool's own endpoint: both ways count together."""
+        """Return the key of the tool's own endpoint: both ways count together; routed tools have one of their own."""
+        if self._router is not None and tool in self._router.routed:
+            return f"/{tool}"
         driver, _, name = tool.partition(SEPARATOR)
         return self._doors[driver].limited(name) if driver in self._doors else ""
 
@@ -80,14 +132,19 @@ class AggregateDoor:
         return allowed
 
 
-def merged(behind: Mapping[str, Behind]) -> Exposure:
-    """Return what is exposed of several servers, tools and prompts under the names of their drivers."""
+def merged(behind: Mapping[str, Behind], choice: Choice) -> Exposure:
+    """Return what is exposed of several servers: routed tools once, what is left under the names of their drivers."""
     tools: dict[str, ExposedTool] = {}
     prompts: dict[str, Any] = {}
     resources: list[Any] = []
     held: dict[str, str] = {}
     for driver, one in behind.items():
         for name, tool in one.exposure.tools.items():
+            if driver in choice.routed.get(name, ()):
+                best = choice.now(name, behind)[0].chosen
+                if best is not None and best.id == driver:
+                    tools[name] = tool
+                continue
             full = f"{driver}{SEPARATOR}{name}"
             tools[full] = replace(tool, name=full, definition={**tool.definition, "name": full})
         prompts |= {f"{driver}{SEPARATOR}{name}": prompt for name, prompt in one.exposure.prompts.items()}
@@ -96,15 +153,25 @@ def merged(behind: Mapping[str, Behind]) -> Exposure:
     return Exposure(tools, prompts, tuple(resources), held=held)
 
 
-def _following(behind: Mapping[str, Behind]) -> Callable[[Callable[[Exposure], None]], Callable[[], None]]:
-    """Return what calls a session with the merged exposure whenever one of its parts changes."""
-    now = dict(behind)
+def _all_of(cleaners: Sequence[Clean]) -> Clean:
+    """Return what removes the secrets of every server from what any of them says: which one spoke is not known here."""
+
+    def clean(said: dict[str, Any]) -> dict[str, Any]:
+        for one in cleaners:
+            said = one(said)
+        return said
+
+    return clean
+
+
+def _following(behind: dict[str, Behind], choice: Choice) -> Callable[[Callable[[Exposure], None]], Callable[[], None]]:
+    """Return what calls a session with the merged exposure whenever one of its parts changes, in ``behind`` too."""
 
     def follow(hear: Callable[[Exposure], None]) -> Callable[[], None]:
         def changed(driver: str) -> Callable[[Exposure], None]:
             def take(exposure: Exposure) -> None:
-                now[driver] = replace(now[driver], exposure=exposure)
-                hear(merged(now))
+                behind[driver] = replace(behind[driver], exposure=exposure)
+                hear(merged(behind, choice))
 
             return take
 
@@ -124,10 +191,15 @@ class AllHandler:
     """Hands each request to the handler of its driver, under the driver's own names."""
 
     behind: Mapping[str, Behind]
+    choice: Choice
 
     async def call_tool(self, tool: ExposedTool, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
-        """Carry one tool call."""
-        one, name = self._named(tool.name)
+        """Carry one tool call; the driver of a routed one is chosen now, and stays."""
+        if tool.name in self.choice.routed:
+            driver = picked(call.scope, tool.name, self.choice.now(tool.name, self.behind))
+            one, name = self.behind[driver], tool.name
+        else:
+            one, name = self._named(tool.name)
         inner = one.exposure.tools.get(name)
         own = replace(tool, name=name, definition={**tool.definition, "name": name}) if inner is None else inner
         return await one.handler.call_tool(own, arguments, call.towards(one.peer, one.scope))

@@ -25,9 +25,13 @@ from sandbox.serve.http.doors import Door
 from sandbox.serve.http.endpoint import Arrival, Endpoint
 from sandbox.serve.http.legacy import MESSAGES, STREAM, LegacyEndpoint
 from sandbox.serve.http.quotas import Quotas
-from sandbox.serve.http.refusals import HttpRefused, RefusalLog
+from sandbox.serve.http.refusals import HttpRefused, RefusalLog, malformed
 from sandbox.serve.http.sessions import Sessions
-from sandbox.serve.identity.model import METADATA, Gatekeeper, Unauthorized, challenge, metadata
+from sandbox.serve.http.sharing import SharedSessions
+from sandbox.serve.http.together import Together
+from sandbox.serve.identity.certificates import certificate_of
+from sandbox.serve.identity.keeper import Gatekeeper
+from sandbox.serve.identity.model import METADATA, Unauthorized, challenge, metadata
 
 READING: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -44,6 +48,7 @@ class Gateway:
         bounds: everything else.
         pages: answers what is no door; ``None`` answers 404.
         public: beginnings of paths that pages of any origin may read.
+        together: where several gateways share their state; ``None``: this one is alone.
     """
 
     keeper: Gatekeeper
@@ -53,6 +58,7 @@ class Gateway:
     bounds: HttpBounds = field(default_factory=HttpBounds)
     pages: ASGIApp | None = None
     public: tuple[str, ...] = (METADATA,)
+    together: Together | None = None
 
 
 class App:
@@ -73,6 +79,8 @@ class App:
         self.gateway = gateway
         self.draining = False
         self.sessions = Sessions(gateway.bounds)
+        if gateway.together is not None:
+            self.sessions = SharedSessions(gateway.bounds, gateway.together.team, gateway.scope)
         self.refusals = RefusalLog(gateway.scope)
         self.endpoints: dict[str, Endpoint | LegacyEndpoint] = {}
         self.replace(doors)
@@ -87,7 +95,16 @@ class App:
             if door.legacy:
                 old = LegacyEndpoint(door, self.sessions, quotas, bounds)
                 fresh |= {door.path + STREAM: old, door.path + MESSAGES: old}
-        self.endpoints = fresh
+        before, self.endpoints = self.endpoints, fresh
+        self._end_what_went(before)
+
+    def _end_what_went(self, before: Mapping[str, Endpoint | LegacyEndpoint]) -> None:
+        """End streams and sessions of doors that are there no more; what is in progress is answered."""
+        kept = {id(one.door) for one in self.endpoints.values()}
+        for endpoint in before.values():
+            if id(endpoint.door) not in kept:
+                endpoint.end_streams()
+        self.sessions.drop_where(lambda session: id(session.door) not in kept, self.gateway.bounds.drain)
 
     @property
     def doors(self) -> tuple[Door, ...]:
@@ -142,12 +159,20 @@ class App:
             await cors.preflight(send, headers)
             return
         door = endpoint.door
+        if b"access_token=" in scope["query_string"]:
+            text = "a token stands in the address, where logs and histories keep it"
+            raise malformed("GATE-074", text, "send `Authorization: Bearer …`, and let this token be revoked")
         try:
-            identity = await self.gateway.keeper.admit(headers, door.path, door.access)  # 2
+            own = certificate_of(scope)
+            identity = await self.gateway.keeper.admit(headers, door.path, door.access, own)  # 2
         except Unauthorized as error:
             raise self.unauthorized(error, door) from None
         tenant[0] = identity.tenant.tenant
-        await endpoint.answer(scope, Arrival(headers, identity, receive, send))
+        arrival = Arrival(headers, identity, receive, send)
+        if self.gateway.together is not None:
+            await self.gateway.together.answer(endpoint, scope, arrival)
+        else:
+            await endpoint.answer(scope, arrival)
 
     async def _page(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -155,7 +180,10 @@ class App:
         if path.startswith(METADATA) and door is not None and scope["method"] in ("GET", "HEAD"):
             keeper, access = self.gateway.keeper, door.door.access
             url = keeper.public_url + door.door.path
-            await reply(send, 200, orjson.dumps(metadata(url, keeper.issuers, access.scopes, door.door.name)))
+            described = metadata(
+                url, keeper.issuers, access.scopes, door.door.name, certificates=keeper.certificates
+            )  # fmt: skip
+            await reply(send, 200, orjson.dumps(described))
         elif self.gateway.pages is not None:
             await self.gateway.pages(scope, receive, send)
         else:

@@ -53,9 +53,9 @@ MAX_KEPT_BYTES: Final = 256 * KIB
 MAX_KEPT_STREAMS: Final = 64
 """Streams of one session that can be resumed; older ones that have ended are forgotten."""
 
-JSON_WAIT: Final = 5.0
+JSON_WAIT: Final = 0.5
 """Seconds in which a first answer goes out as plain JSON; after that the response becomes an event stream, so that
-proxies in between see it alive."""
+proxies in between see it alive and a client of a session that loses its connection finds the answer again."""
 
 HEARTBEAT: Final = 15.0
 """Seconds between comments on a quiet event stream: proxies close what is silent for 30 to 60."""

@@ -11,8 +11,11 @@ from weakref import WeakKeyDictionary
 
 from sandbox.errors import SandboxError
 from sandbox.events import Scope
+from sandbox.serve.asking import Asking, Budgets
 from sandbox.serve.calls import Caller
 from sandbox.serve.client_model import Handler, SessionOptions
+from sandbox.serve.client_replies import Clean
+from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, Identity
 from sandbox.supervisor.admission import LiveServer
 from sandbox.tenant import TenantContext, TenantId
@@ -54,12 +57,16 @@ class Door(Protocol):
         name: in records and registers.
         access: who may come in.
         legacy: the transport of 2024-11-05 is offered too.
+        turn: counts the changes after which what was lent has to be lent anew.
+        stateless: its servers keep nothing in their process, so that every gateway may run its own.
     """
 
     path: str
     name: str
     access: Access
     legacy: bool
+    turn: Turn
+    stateless: bool
 
     def open(self, identity: Identity, request: Request | None = None) -> AbstractAsyncContextManager[Behind]:
         """Lend what is behind it, for a session or for one request; raises SandboxError when there is nothing."""
@@ -86,7 +93,23 @@ class Lender(Protocol):
 HandlerFor = Callable[[Caller], Handler]
 """Makes the handler of one caller."""
 
-Equip = Callable[[LiveServer], Awaitable[HandlerFor]]
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What carries the requests of one live server.
+
+    Attributes:
+        handler: makes the handler of one caller.
+        clean: see :class:`~sandbox.serve.client_model.SessionOptions`.
+        asking: makes what judges the questions of the server to one client; ``None``: it may ask nothing.
+    """
+
+    handler: HandlerFor
+    clean: Clean = field(default=lambda params: params)
+    asking: Callable[[], Asking] | None = None
+
+
+Equip = Callable[[LiveServer], Awaitable[Equipment]]
 """Makes what carries the requests of one live server; called once for each, and may take a moment."""
 
 
@@ -103,6 +126,7 @@ class DriverDoor:
         info: MCP ``Implementation`` that clients see.
         call_timeout: seconds.
         legacy: the transport of 2024-11-05 is offered too.
+        stateless: the server keeps nothing in its process, says the operator.
     """
 
     def __init__(
@@ -117,40 +141,75 @@ class DriverDoor:
         info: dict[str, Any],
         call_timeout: float,
         legacy: bool = False,
+        stateless: bool = False,
     ) -> None:
         self.name = driver
+        self.stateless = stateless
         self.legacy = legacy
         self.path = path
         self.access = access
         self.tools = tools
         self.info = info
+        self.turn = Turn()
+        self.call_timeout = call_timeout
         self._lender = lender
         self._equip = equip
-        self._equipped: WeakKeyDictionary[ServerPeer, HandlerFor] = WeakKeyDictionary()
-        self._options = SessionOptions(server_info=info, call_timeout=call_timeout)
+        self._budgets = Budgets()
+        self._equipped: WeakKeyDictionary[ServerPeer, Equipment] = WeakKeyDictionary()
+
+    def like(self, other: DriverDoor) -> bool:
+        """Return whether clients could not tell the two apart."""
+        mine, others = (
+            (one.path, one.access, one.legacy, one.stateless, one.tools, one.info, one.call_timeout)
+            for one in (self, other)
+        )
+        return mine == others
+
+    def renew(self, other: DriverDoor) -> None:
+        """Become another door to the same driver: requests that begin now see that one, and sessions go on there."""
+        self.access, self.legacy, self.tools, self.info = other.access, other.legacy, other.tools, other.info
+        self.call_timeout, self.stateless = other.call_timeout, other.stateless
+        self._lender, self._equip, self._equipped = other._lender, other._equip, WeakKeyDictionary()
+        self._budgets = Budgets()
+        self.turn.next()
 
     @contextlib.asynccontextmanager
     async def open(
         self,
         identity: Identity,
-        request: Request | None = None,  # noqa: ARG002 - one server, whatever is asked
+        request: Request | None = None,
     ) -> AsyncIterator[Behind]:
-        """Lend the instance of the caller's tenant."""
+        """Lend the instance of the caller's tenant: one server, whatever is asked."""
         tenant: TenantContext = identity.tenant
         async with self._lender.lease(self.name, tenant.tenant, tenant.user) as lent:
             live = lent.live
-            handler = (await self._handlers(live))(Caller(tenant))
+            equipment = await self._equipment(live)
+            caller = Caller(tenant)
             scope = live.scope.child().within(tenant=tenant.tenant)
-            yield Behind(live.exposure, live.peer, handler, scope, self._options, _follower(live))
+            options = SessionOptions(
+                server_info=self.info,
+                call_timeout=self.call_timeout,
+                clean=equipment.clean,
+                asking=self._asking(equipment, identity, alone=request is not None),
+                asker=caller,
+            )
+            yield Behind(live.exposure, live.peer, equipment.handler(caller), scope, options, _follower(live))
+
+    def _asking(self, equipment: Equipment, identity: Identity, *, alone: bool) -> Asking | None:
+        """Return what judges questions: with a budget for a session, or for all lone requests of one credential."""
+        if equipment.asking is None:
+            return None
+        return self._budgets.of(identity.owner, equipment.asking) if alone else equipment.asking()
 
     def limited(self, tool: str) -> str:
         """Return the key of a tool's limit."""
         return f"{self.name}/{tool}" if tool in self.tools else ""
 
-    async def _handlers(self, live: LiveServer) -> HandlerFor:
-        found = self._equipped.get(live.peer)
+    async def _equipment(self, live: LiveServer) -> Equipment:
+        equipped, equip = self._equipped, self._equip  # a change while it is made is for the next caller
+        found = equipped.get(live.peer)
         if found is None:
-            found = self._equipped[live.peer] = await self._equip(live)
+            found = equipped[live.peer] = await equip(live)
         return found
 
 

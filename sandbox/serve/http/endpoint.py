@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,16 +28,17 @@ from starlette.types import Scope as AsgiScope
 from sandbox import jsontext
 from sandbox.errors import CallRefused, SandboxError
 from sandbox.serve.http import fields
-from sandbox.serve.http.answering import STATELESS_STATUS, ClientGone, Response, Writer
+from sandbox.serve.http.alone import Alone, WaitingRoom
+from sandbox.serve.http.answering import ClientGone, Response, Writer
 from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
-from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.moving import moving
 from sandbox.serve.http.quotas import Quotas
 from sandbox.serve.http.refusals import HttpRefused, malformed
 from sandbox.serve.http.sessions import HttpSession, Sessions, noting
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.identity.model import Identity
-from sandbox.serve.session import LISTEN, ClientSession
+from sandbox.serve.session import LISTEN
 from sandbox.wire.codes import PARSE_ERROR
 from sandbox.wire.errors import WireError
 from sandbox.wire.jsonrpc import Failure, Message, Notification, Request, envelope
@@ -46,9 +48,6 @@ SESSION: Final = "mcp-session-id"
 ALLOWED: Final = {"Allow": "GET, POST, DELETE"}
 MAX_CAUSE: Final = 1000
 """Characters of what went wrong behind a refusal that are recorded."""
-
-CLOSING: Final = 2.0
-"""Seconds in which the session of one request has to end after its answer."""
 
 
 @dataclass(slots=True)
@@ -76,12 +75,14 @@ class Endpoint:
         self._sessions = sessions
         self._quotas = quotas
         self._bounds = bounds
-        self._listening: set[ClientSession] = set()
+        self._listening: set[Alone] = set()
+        self._waiting = WaitingRoom()
 
     def end_streams(self) -> None:
         """End what stays open for as long as its client likes, in an orderly way."""
-        for session in list(self._listening):
-            session.end()
+        for alone in list(self._listening):
+            alone.end()
+        self._waiting.end()
 
     async def answer(self, scope: AsgiScope, arrival: Arrival) -> None:
         """Answer one request; steps 3 to 8.
@@ -117,7 +118,7 @@ class Endpoint:
     async def _bounded(self, arrival: Arrival, message: Message, size: int, carry: Any) -> None:
         """Step 6 around the rest."""
         tenant = arrival.identity.tenant.tenant
-        headers = self._quotas.take(tenant, self.door, message)
+        headers = await self._quotas.count(tenant, self.door, message)
         with self._quotas.running(tenant, message):
             try:
                 await carry(arrival, message, size, headers)
@@ -132,37 +133,35 @@ class Endpoint:
 
     # --- stateless ---------------------------------------------------------------------------------------------------
     async def _stateless(self, arrival: Arrival, message: Request, size: int, headers: dict[str, str]) -> None:
-        async with self.door.open(arrival.identity, message) as behind:  # 7
-            tool = behind.exposure.tools.get(str(message.params.get("name", "")))
-            if message.method == "tools/call" and tool is not None:
-                fields.check_parameters(arrival.headers, message, tool.definition.get("inputSchema", {}))
-            channel, stream = HttpChannel(), Stream()
-            options = noting(behind.options)
-            session = ClientSession(channel, behind.exposure, behind.peer, behind.handler, behind.scope, options)
-            await self._alone(arrival, behind, session, channel, stream, message, size, headers)
-
-    async def _alone(
-        self, arrival: Arrival, behind: Behind, session: ClientSession, channel: HttpChannel, stream: Stream,
-        message: Request, size: int, headers: dict[str, str],
-    ) -> None:  # fmt: skip
-        """Carry one request in a session of its own, which a lost client or server ends."""
-        unfollow = behind.follow(session.replace_exposure)
-        running = asyncio.create_task(session.run())
-        if message.method == LISTEN:
-            self._listening.add(session)
-        channel.feed(message, size, stream)
+        alone = self._waiting.take(message, arrival.identity.owner)  # 7
+        begun = alone is None
+        alone = alone or Alone(arrival.identity.owner, self._waiting)
         try:
-            how = Response(headers=headers, statuses=STATELESS_STATUS)
-            await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
-        except ClientGone:
-            channel.lost()
+            if begun:
+                await self._begin(arrival, alone, message)
+            writer = Writer(arrival.receive, arrival.send, self._bounds)
+            await alone.carry(writer, message, size, headers)  # 8
+        except BaseException:
+            if not alone.carried:
+                await alone.close()
             raise
         finally:
-            self._listening.discard(session)
-            unfollow()
-            session.end()
-            await asyncio.wait((running,), timeout=CLOSING)
-            running.cancel()
+            self._listening.discard(alone)
+        if alone.over:
+            await alone.close()
+
+    async def _begin(self, arrival: Arrival, alone: Alone, message: Request) -> None:
+        behind = await alone.lend(self._lent(arrival.identity, message))
+        tool = behind.exposure.tools.get(str(message.params.get("name", "")))
+        if message.method == "tools/call" and tool is not None:
+            fields.check_parameters(arrival.headers, message, tool.definition.get("inputSchema", {}))
+        alone.begin(behind, noting(behind.options))
+        if message.method == LISTEN:
+            self._listening.add(alone)
+
+    def _lent(self, identity: Identity, message: Request) -> AbstractAsyncContextManager[Behind]:
+        """Return what lends the server of one request; one that stays open goes wherever the door leads."""
+        return moving(self.door, identity) if message.method == LISTEN else self.door.open(identity, message)
 
     # --- handshake ---------------------------------------------------------------------------------------------------
     async def _handshake(self, arrival: Arrival, message: Message, size: int, headers: dict[str, str]) -> None:
@@ -170,7 +169,7 @@ class Endpoint:
         if session_id is None:
             await self._open(arrival, message, size)
             return
-        session = self._sessions.find(session_id, self.door, arrival.identity)  # 7
+        session = await self._sessions.seek(session_id, self.door, arrival.identity)  # 7
         self._check_session_version(arrival, session, message)
         if not isinstance(message, Request):
             session.feed(message, size, None)
@@ -195,10 +194,11 @@ class Endpoint:
         first = stream.take()
         stream.back_to(0)
         if not first or isinstance(first[0].message, Failure):
-            self._sessions.drop(session)
+            await self._sessions.fail(session)
             await self._reply(arrival, session, stream, {})
             return
         session.version = str(getattr(first[0].message, "result", {}).get("protocolVersion", ""))
+        await self._sessions.opened(session, message)
         await self._reply(arrival, session, stream, {"Mcp-Session-Id": session.id})
 
     async def _reply(self, arrival: Arrival, session: HttpSession, stream: Stream, headers: dict[str, str]) -> None:
@@ -214,7 +214,7 @@ class Endpoint:
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
     async def _get(self, arrival: Arrival) -> None:
-        session = self._session_of(arrival)
+        session = await self._sessions.seek(self._named(arrival), self.door, arrival.identity)
         if not fields.accepts(arrival.headers, "text/event-stream"):
             raise malformed(
                 "GATE-004", "the client does not take event streams", "accept `text/event-stream`", status=406
@@ -230,15 +230,15 @@ class Endpoint:
             return
 
     async def _delete(self, arrival: Arrival) -> None:
-        self._sessions.drop(self._session_of(arrival))
+        await self._sessions.remove(self._named(arrival), self.door, arrival.identity)
         await plain(arrival.send, 200)
 
-    def _session_of(self, arrival: Arrival) -> HttpSession:
+    def _named(self, arrival: Arrival) -> str:
         session_id = arrival.headers.get(SESSION)
         if session_id is None or arrival.headers.get("mcp-protocol-version") in STATELESS_VERSIONS:
             raise HttpRefused(405, "GATE-010", "that method needs a session", "use POST", headers={"Allow": "POST"})
         fields.check_version(arrival.headers)
-        return self._sessions.find(session_id, self.door, arrival.identity)
+        return session_id
 
 
 async def read_body(arrival: Arrival, bounds: HttpBounds) -> bytes:

@@ -65,7 +65,7 @@ class LegacyEndpoint:
                 "GATE-004", "the client does not take event streams", "accept `text/event-stream`", status=406
             )
         probe = Notification("sse", {})
-        self._quotas.take(arrival.identity.tenant.tenant, self.door, probe)
+        await self._quotas.count(arrival.identity.tenant.tenant, self.door, probe)
         try:
             session = await self._sessions.open(self.door, arrival.identity, one_stream=True)
         except CallRefused as refusal:
@@ -94,7 +94,7 @@ class LegacyEndpoint:
         body = await read_body(arrival, self._bounds)
         message = read_message(body)
         tenant = arrival.identity.tenant.tenant
-        self._quotas.take(tenant, self.door, message)
+        await self._quotas.count(tenant, self.door, message)
         with self._quotas.running(tenant, message):
             session.feed(message, len(body), None)
             await accepted(arrival.send)

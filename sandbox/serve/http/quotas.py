@@ -1,8 +1,9 @@
 """How much one tenant may ask for, and what is said when it is too much: 429 or 503 with honest times.
 
-Rates are those of :mod:`sandbox.serve.ratelimit`, by tenant, endpoint and tool; every tool call's answer says where
-the caller stands (``X-MCP-Limit``, S1-41). What is in progress is bounded for each tenant and in all, so that memory
-is; a client beyond the bound is told to come back rather than queued.
+Rates are by tenant, endpoint and tool, counted in a :class:`~sandbox.serve.shared.interface.Store`: in this process's
+memory, or where several gateways count together. Every tool call's answer says where the caller stands
+(``X-MCP-Limit``, S1-41). What is in progress is bounded for each tenant and in all, by each gateway for itself, so that
+its memory is; a client beyond the bound is told to come back rather than queued.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator
 from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Door
 from sandbox.serve.http.refusals import HttpRefused
-from sandbox.serve.ratelimit import Buckets, Rate, Standing
+from sandbox.serve.ratelimit import Rate, Standing
+from sandbox.serve.shared.interface import Bucket, Store, name_of, plain_name
+from sandbox.serve.shared.memory import MemoryStore
 from sandbox.tenant import TenantId
 from sandbox.wire.jsonrpc import Message, Request
 
@@ -27,14 +30,19 @@ class Quotas:
         bounds: of the gateway.
         rate: of one tenant and tool.
         overall: of one tenant at one endpoint, whatever it asks for.
-        clock: seconds that never go back.
+        clock: seconds that never go back, for what is counted in this process.
+        store: where rates are counted; ``None``: in this process.
     """
 
-    def __init__(self, bounds: HttpBounds, rate: Rate, overall: Rate, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bounds: HttpBounds, rate: Rate, overall: Rate, clock: Callable[[], float], store: Store | None = None
+    ) -> None:
         self._bounds = bounds
-        self._tools: Buckets[tuple[TenantId, str]] = Buckets(rate)
-        self._all: Buckets[tuple[TenantId, str]] = Buckets(overall)
-        self._clock = clock
+        self._rate = rate
+        self._overall = overall
+        self._own = MemoryStore(clock)
+        self._store = store
+        self._names: Callable[..., str] = plain_name if store is None else name_of
         self._active: Counter[TenantId] = Counter()
 
     @property
@@ -42,24 +50,47 @@ class Quotas:
         """Requests in progress."""
         return self._active.total()
 
-    def take(self, tenant: TenantId, door: Door, message: Message) -> dict[str, str]:
+    async def count(self, tenant: TenantId, door: Door, message: Message) -> dict[str, str]:
         """Count one request and return the header fields that say where its tenant stands.
 
         Raises:
-            HttpRefused: ``GATE-012`` (429), too fast; with ``Retry-After`` and ``X-MCP-Limit``.
+            HttpRefused: ``GATE-012`` (429), too fast; with ``Retry-After`` and ``X-MCP-Limit``. ``GATE-060`` (503),
+                nobody can count.
         """
+        chain = self._chain(tenant, door, message)
+        found = await self._store.take(chain) if self._store is not None else self._own.take_now(chain)
+        return self._told(found, door, message)
+
+    async def count_by(self, tenant: TenantId, door: Door, request_id: str | int | None = None) -> Standing:
+        """Count one request of whatever kind at an endpoint and return where its tenant stands.
+
+        Raises:
+            HttpRefused: ``GATE-012`` (429), too fast; ``GATE-060`` (503), nobody can count.
+        """
+        chain = [self._overall_of(tenant, door)]
+        found = await self._store.take(chain) if self._store is not None else self._own.take_now(chain)
+        self._check(found[0], f"`{door.path}` is used", request_id)
+        return found[0]
+
+    def _overall_of(self, tenant: TenantId, door: Door) -> Bucket:
+        return Bucket(self._names("endpoint", tenant, door.name), self._overall)
+
+    def _chain(self, tenant: TenantId, door: Door, message: Message) -> list[Bucket]:
+        """Return the buckets of one request: the endpoint's, and the tool's when it calls one that there is."""
+        chain = [self._overall_of(tenant, door)]
+        if isinstance(message, Request) and message.method == "tools/call":
+            key = door.limited(str(message.params.get("name", "")))
+            if key:
+                chain.append(Bucket(self._names("tool", tenant, key), self._rate))
+        return chain
+
+    def _told(self, found: list[Standing], door: Door, message: Message) -> dict[str, str]:
         request_id = message.id if isinstance(message, Request) else None
-        now = self._clock()
-        standing = self._all.take((tenant, door.name), now)
-        self._check(standing, f"`{door.path}` is used", request_id)
-        if not isinstance(message, Request) or message.method != "tools/call":
+        self._check(found[0], f"`{door.path}` is used", request_id)
+        if len(found) == 1 or not isinstance(message, Request):
             return {}
-        key = door.limited(str(message.params.get("name", "")))
-        if not key:
-            return {}
-        standing = self._tools.take((tenant, key), now)
-        self._check(standing, f"`{message.params['name']}` is called", request_id)
-        return {"X-MCP-Limit": standing.header()}
+        self._check(found[1], f"`{message.params['name']}` is called", request_id)
+        return {"X-MCP-Limit": found[1].header()}
 
     @contextlib.contextmanager
     def running(self, tenant: TenantId, message: Message) -> Iterator[None]:

@@ -11,21 +11,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
 from sandbox.errors import SandboxError, ServerFault
 from sandbox.serve.client_model import SessionOptions
+from sandbox.serve.client_tasks import Tasks
 from sandbox.serve.http.bounds import MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
 from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.moving import moving
 from sandbox.serve.http.refusals import HttpRefused, malformed
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.identity.model import Identity
 from sandbox.serve.session import ClientSession
 from sandbox.tenant import TenantId
-from sandbox.wire.jsonrpc import Message
+from sandbox.wire.jsonrpc import Message, Request
 
 LAST_ANSWERS: Final = 0.2
 """Seconds in which answers on their way still go out after the server has ended."""
@@ -37,6 +40,10 @@ STANDING: Final = "s"
 """Key of the stream of what belongs to no request."""
 
 
+TasksFor = Callable[[Identity, Door], Tasks]
+"""Makes what keeps the tasks of one caller at one endpoint."""
+
+
 class HttpSession:
     """One handshake session.
 
@@ -44,22 +51,30 @@ class HttpSession:
         door: whose server it uses.
         identity: who opened it.
         one_stream: everything goes to the standing stream (the transport of 2024-11-05).
+        session_id: of a session that was opened at another gateway; empty makes a fresh one.
+        tag: begins the names of its streams, so that no gateway takes another's for its own.
 
     Attributes:
         id: ``Mcp-Session-Id``.
         standing: what belongs to no request.
         version: agreed; empty until then.
+        tasks: makes what keeps the tasks of its client; ``None``: nothing does. Set before it is opened.
     """
 
-    def __init__(self, door: Door, identity: Identity, *, one_stream: bool = False) -> None:
-        self.id = secrets.token_urlsafe(20)
+    def __init__(
+        self, door: Door, identity: Identity, *, one_stream: bool = False, session_id: str = "", tag: str = ""
+    ) -> None:
+        self.id = session_id or secrets.token_urlsafe(20)
+        self.one_stream = one_stream
         self.door = door
         self.identity = identity
         self.used = asyncio.get_running_loop().time()
-        self.standing = Stream(STANDING)
+        self.standing = Stream(tag + STANDING)
         self.version = ""
+        self.tasks: TasksFor | None = None
         self.channel = HttpChannel(lambda: self.standing, one_stream=one_stream)
-        self._streams: OrderedDict[str, Stream] = OrderedDict({STANDING: self.standing})
+        self._streams: OrderedDict[str, Stream] = OrderedDict({self.standing.key: self.standing})
+        self._tag = tag
         self._number = 0
         self._session: ClientSession | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,9 +96,10 @@ class HttpSession:
     def stream(self) -> Stream:
         """Return a stream for one more response."""
         self._number += 1
-        stream = Stream(str(self._number))
+        stream = Stream(f"{self._tag}{self._number}")
         self._streams[stream.key] = stream
-        for key in [key for key, one in self._streams.items() if one.over and key != STANDING][:-MAX_KEPT_STREAMS]:
+        over = [key for key, one in self._streams.items() if one.over and one is not self.standing]
+        for key in over[:-MAX_KEPT_STREAMS]:
             del self._streams[key]
         return stream
 
@@ -129,7 +145,7 @@ class HttpSession:
 
     async def _keep(self) -> None:
         try:
-            async with self.door.open(self.identity) as behind:
+            async with moving(self.door, self.identity) as behind:
                 await self._serve(behind)
         except SandboxError as error:
             if not self._opened.done():
@@ -143,9 +159,10 @@ class HttpSession:
                 stream.end()
 
     async def _serve(self, behind: Behind) -> None:
-        self._session = ClientSession(
-            self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, noting(behind.options, self.id)
-        )
+        options = noting(behind.options, self.id)
+        if self.tasks is not None:
+            options = replace(options, tasks=self.tasks(self.identity, self.door))
+        self._session = ClientSession(self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, options)
         unfollow = behind.follow(self._session.replace_exposure)
         watching = asyncio.create_task(self._until_gone(behind))
         try:
@@ -173,11 +190,16 @@ class Sessions:
 
     Args:
         bounds: of the gateway.
+
+    Attributes:
+        tasks: makes what keeps the tasks of a caller at an endpoint; ``None``: nothing does.
     """
 
     def __init__(self, bounds: HttpBounds) -> None:
+        self.tasks: TasksFor | None = None
         self._bounds = bounds
         self._all: dict[str, HttpSession] = {}
+        self._ending: dict[asyncio.Task[None], HttpSession] = {}
         self._reaper: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -201,7 +223,8 @@ class Sessions:
             raise HttpRefused(429, "GATE-015", text, "delete those that are not used", headers=again)
         if len(self._all) >= self._bounds.sessions:
             raise HttpRefused(503, "GATE-014", "this gateway is full", "try again later", headers=again)
-        session = HttpSession(door, identity, one_stream=one_stream)
+        session = self._fresh(door, identity, one_stream)
+        session.tasks = self.tasks
         self._all[session.id] = session
         try:
             await session.open()
@@ -209,6 +232,32 @@ class Sessions:
             del self._all[session.id]
             raise
         return session
+
+    def _fresh(self, door: Door, identity: Identity, one_stream: bool) -> HttpSession:
+        return HttpSession(door, identity, one_stream=one_stream)
+
+    async def seek(self, session_id: str, door: Door, identity: Identity) -> HttpSession:
+        """Do what :meth:`find` does, among the sessions of other gateways too where they are shared.
+
+        Raises:
+            HttpRefused: as :meth:`find`.
+        """
+        return self.find(session_id, door, identity)
+
+    async def opened(self, session: HttpSession, request: Request) -> None:
+        """Take note that ``initialize`` was answered; where sessions are shared, other gateways know it from now on."""
+
+    async def remove(self, session_id: str, door: Door, identity: Identity) -> None:
+        """End a session for good.
+
+        Raises:
+            HttpRefused: as :meth:`find`.
+        """
+        self.drop(self.find(session_id, door, identity))
+
+    async def fail(self, session: HttpSession) -> None:
+        """End a session that was never open."""
+        self.drop(session)
 
     def find(self, session_id: str, door: Door, identity: Identity) -> HttpSession:
         """Return the session of an id that belongs to a caller and an endpoint.
@@ -237,12 +286,39 @@ class Sessions:
         self._all.pop(session.id, None)
         session.end()
 
+    def drop_where(self, which: Callable[[HttpSession], bool], patience: float = 0.0) -> int:
+        """End some sessions; return how many.
+
+        Args:
+            which: says whether one ends.
+            patience: seconds in which requests in progress may be answered; nothing new is taken meanwhile.
+        """
+        found = [session for session in self._all.values() if which(session)]
+        for session in found:
+            if patience and session.channel.busy:
+                self._all.pop(session.id, None)
+                ending = asyncio.create_task(self._end_later(session, patience))
+                self._ending[ending] = session
+                ending.add_done_callback(self._ending.pop)
+            else:
+                self.drop(session)
+        return len(found)
+
+    async def _end_later(self, session: HttpSession, patience: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while session.channel.busy and loop.time() < until:  # noqa: ASYNC110 - once in the life of an endpoint
+            await asyncio.sleep(0.02)
+        self.drop(session)
+
     async def close(self) -> None:
         """End every session; return when nothing is left."""
         if self._reaper is not None:
             self._reaper.cancel()
-        sessions = list(self._all.values())
+        sessions = [*self._all.values(), *self._ending.values()]
         self._all.clear()
+        for ending in list(self._ending):
+            ending.cancel()
         for session in sessions:
             session.end()
         await asyncio.gather(*(session.ended() for session in sessions))

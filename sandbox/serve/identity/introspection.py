@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from sandbox.serve.identity.certificates import bound_to
 from sandbox.serve.identity.model import Identity, Unauthorized, Verifier
 
 FRESH: Final = 10.0
@@ -36,21 +38,28 @@ class IntrospectingVerifier:
         self._inner = inner
         self._asks = asks
         self._clock = clock
-        self._known: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[float, Mapping[str, Any]]] = OrderedDict()
 
     async def verify(self, token: str, audiences: frozenset[str]) -> Identity:
         """Return who holds a token that still counts.
 
         Raises:
-            Unauthorized: as the inner verifier; ``GATE-040`` (401) revoked, ``GATE-041`` (503) nobody can say.
+            Unauthorized: as the inner verifier; ``GATE-040`` (401) revoked, ``GATE-041`` (503) nobody can say,
+                ``GATE-072`` as for the claims of a token.
         """
         identity = await self._inner.verify(token, audiences)
         ask = self._asks.get(identity.tenant.claims.get("iss", ""))
-        if ask is not None and not await self._active(token, ask):
+        if ask is None:
+            return identity
+        answer = await self._answer(token, ask)
+        if answer.get("active") is not True:
             raise Unauthorized("GATE-040", "the token was revoked", "sign in again")
-        return identity
+        bound = bound_to(answer)  # RFC 8705 §3.2: an issuer may say it here as well
+        if bound and identity.bound not in ("", bound):
+            raise Unauthorized("GATE-072", "the token and its issuer name two certificates", "get a new one")
+        return replace(identity, bound=bound) if bound else identity
 
-    async def _active(self, token: str, ask: Ask) -> bool:
+    async def _answer(self, token: str, ask: Ask) -> Mapping[str, Any]:
         key, now = hashlib.sha256(token.encode()).hexdigest(), self._clock()
         found = self._known.get(key)
         if found is not None and now - found[0] < FRESH:
@@ -62,9 +71,9 @@ class IntrospectingVerifier:
             raise Unauthorized(
                 "GATE-041", text, "try again later", error="temporarily_unavailable", status=503
             ) from None
-        active = answer.get("active") is True
-        self._known[key] = (now, active)
+        kept = {name: answer[name] for name in ("active", "cnf") if name in answer}
+        self._known[key] = (now, kept)
         self._known.move_to_end(key)
         while len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
-        return active
+        return kept

@@ -7,8 +7,7 @@ basic/authorization.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandbox.errors import SandboxError
@@ -46,6 +45,7 @@ class Identity:
         owner: digest of who holds the credential; sessions belong to it. A renewed token of the same holder has it too.
         anonymous: nobody signed in.
         unsafe: nobody had to sign in, by the operator's ``unsafe-tenant``; every scope counts as given.
+        bound: thumbprint of the certificate without which the credential does not count; empty when it has none.
     """
 
     tenant: TenantContext
@@ -53,6 +53,7 @@ class Identity:
     owner: str = ""
     anonymous: bool = False
     unsafe: bool = False
+    bound: str = ""
 
     def may_use(self, access: Access) -> bool:
         """Return whether an endpoint is open to this caller."""
@@ -128,81 +129,15 @@ def _quotable(text: str) -> str:
     return "".join(char if " " <= char <= "~" and char not in '"\\' else "'" for char in text)[:200]
 
 
-def metadata(resource: str, issuers: tuple[str, ...], scopes: tuple[str, ...], title: str) -> dict[str, Any]:
+def metadata(
+    resource: str, issuers: tuple[str, ...], scopes: tuple[str, ...], title: str, *, certificates: bool = False
+) -> dict[str, Any]:
     """Return the protected resource metadata of one endpoint (RFC 9728 §2)."""
     found: dict[str, Any] = {"resource": resource, "bearer_methods_supported": ["header"], "resource_name": title}
     if issuers:
         found["authorization_servers"] = list(issuers)
     if scopes:
         found["scopes_supported"] = list(scopes)
+    if certificates:
+        found["tls_client_certificate_bound_access_tokens"] = True
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Gatekeeper:
-    """Decides who comes in.
-
-    Attributes:
-        verifier: of tokens; without one nobody can sign in.
-        issuers: whom clients are sent to.
-        public_url: of the gateway, without a trailing slash.
-        unsafe_tenant: everybody who sends no credential is this tenant; for one person on one machine only.
-    """
-
-    public_url: str
-    verifier: Verifier | None = None
-    issuers: tuple[str, ...] = ()
-    unsafe_tenant: str = ""
-    extra_audiences: frozenset[str] = field(default_factory=frozenset)
-
-    async def admit(self, headers: Mapping[str, str], path: str, access: Access) -> Identity:
-        """Return who sends a request to an endpoint.
-
-        Args:
-            headers: folded.
-            path: of the endpoint.
-            access: what it asks for.
-
-        Raises:
-            Unauthorized: nobody who may.
-        """
-        token = bearer(headers)
-        if token is None:
-            if self.unsafe_tenant:
-                context = TenantContext(TenantId(self.unsafe_tenant), source="unsafe")
-                return Identity(context, owner=owner_of("unsafe", self.unsafe_tenant), unsafe=True)
-            if access.anonymous:
-                return anonymous()
-            raise Unauthorized("GATE-020", "sign in to use this endpoint", "send a bearer token", error="")
-        if self.verifier is None:
-            raise Unauthorized("GATE-021", "no issuer of tokens is trusted here", "configure `[[issuer]]`")
-        audiences = frozenset((self.public_url + path, self.public_url, self.public_url + "/")) | self.extra_audiences
-        identity = await self.verifier.verify(token, audiences)
-        missing = tuple(scope for scope in access.scopes if scope not in identity.scopes)
-        if missing:
-            raise Unauthorized(
-                "GATE-022", f"the token lacks the scope {' '.join(missing)}", "ask for a token with it",
-                error="insufficient_scope", status=403, scopes=access.scopes,
-            )  # fmt: skip
-        return identity
-
-
-def bearer(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token, ``None`` without a credential.
-
-    Raises:
-        Unauthorized: ``GATE-023``, a credential of another kind, or one that is no token.
-    """
-    value = headers.get("authorization")
-    if value is None:
-        return None
-    scheme, _, token = value.partition(" ")
-    token = token.strip(" ")
-    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Unauthorized(
-            "GATE-023",
-            "the credential is not a bearer token",
-            "send `Authorization: Bearer …`",
-            error="invalid_request",
-        )
-    return token

@@ -5,7 +5,8 @@ What is checked, in this order; each refusal has its own id, and none says more 
 1. form and size; an algorithm of public keys from our list (``none`` and the symmetric ones are not on it);
 2. the issuer is one that the operator trusts; its key by ``kid``, used only with the algorithm that the key is for;
 3. signature, ``exp``, ``nbf``, ``iss``; **audience always**: the endpoint's own URL or the gateway's;
-4. the tenant from the claim that the operator names; a token without it has no tenant and is refused.
+4. the tenant from the claim that the operator names; a token without it has no tenant and is refused;
+5. ``cnf``: a token that is bound to a certificate counts with it only, which the gatekeeper sees to (RFC 8705).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import jwt
 
+from sandbox.serve.identity.certificates import bound_to
 from sandbox.serve.identity.keys import KeySource
 from sandbox.serve.identity.model import Identity, Unauthorized, owner_of
 from sandbox.tenant import TenantContext, TenantId
@@ -129,7 +131,7 @@ def identity_of(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
     """Return the identity that verified claims describe.
 
     Raises:
-        Unauthorized: ``GATE-030`` (403), they name no usable tenant.
+        Unauthorized: ``GATE-030`` (403), they name no usable tenant; ``GATE-072``, bound in a way not checked here.
     """
     tenant, user = claims.get(issuer.tenant_claim), claims.get(issuer.user_claim, "")
     subject, client = str(claims.get("sub", "")), str(claims.get("azp") or claims.get("client_id") or "")
@@ -139,7 +141,8 @@ def identity_of(claims: Mapping[str, Any], issuer: Issuer) -> Identity:
     context = TenantContext(
         TenantId(str(tenant)), str(user), claims={"iss": issuer.url, "sub": subject[:MAX_CLAIM]}, source="token"
     )
-    return Identity(context, scopes_of(claims), owner_of(issuer.url, str(tenant), subject, client))
+    owner = owner_of(issuer.url, str(tenant), subject, client)
+    return Identity(context, scopes_of(claims), owner, bound=bound_to(claims))
 
 
 def usable(value: object) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 
 import pytest
 
+from sandbox.serve.ratelimit import Rate
 from sandbox.supervisor.breaker import Patience
 from tests.gateway_lab import Lab, Server, call, lab, modern
 
@@ -58,3 +60,28 @@ async def test_no_answer_reaches_anybody_else_while_servers_die() -> None:
     assert total["ok"] > 500, json.dumps(total)
     assert [] == [one for one in calls if one.get("die") and one["mark"].count("/") != 2]
     assert server.starts > 10
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_calls_leave_nothing_in_memory(era: str) -> None:
+    """After hundreds of calls the gateway holds as many objects as after the first ones."""
+    async with lab(rate=Rate(1e6, 1_000_000)) as stage:
+        headers = await stage.session() if era == "handshake" else {}
+
+        async def held(calls: int) -> int:
+            """Make calls and return how many objects live then, but for what the lab notes."""
+            for number in range(calls):
+                body, fields = modern("tools/call", {"name": "tool", "arguments": {}}, number + 1)
+                if era == "handshake":
+                    body, fields = call(number + 10), headers
+                assert 200 == (await stage.post("/mcp/open", body, **fields)).status_code
+            stage.recorder.facts.clear()
+            stage.server.calls.clear()
+            gc.collect()
+            return len(gc.get_objects())
+
+        await held(60)
+        before = await held(60)
+        after = await held(300)
+
+    assert after - before < 150  # less than one object for two calls

@@ -10,7 +10,7 @@ from sandbox.errors import PlatformError
 from sandbox.launch import owner
 from sandbox.launch.engine import EngineError
 from sandbox.launch.interface import LABEL_OWNER, LABEL_RUN, Reaped
-from sandbox.launch.reap import reap, remains, remove_run
+from sandbox.launch.reap import reap, reap_of, remains, remove_run
 
 pytestmark = pytest.mark.anyio
 
@@ -27,13 +27,13 @@ class ListEngine:
         self.fails: dict[str, int] = {}
 
     async def labelled(self, kind: str, label: str) -> list[dict[str, Any]]:
-        """Return the rows of one kind, all or of one run."""
-        wanted = label.partition("=")[2]
+        """Return the rows of one kind: all, of one run, or of one owner."""
+        what, _, wanted = label.partition("=")
         key = "Name" if kind == "volumes" else "Id"
         return [
             {key: name, "Labels": {LABEL_RUN: run, LABEL_OWNER: who}}
             for name, (run, who) in self.things.get(kind, {}).items()
-            if not wanted or run == wanted
+            if not wanted or (who if what == LABEL_OWNER else run) == wanted
         ]
 
     async def _remove(self, kind: str, name: str) -> bool:
@@ -105,3 +105,18 @@ async def test_one_run_goes_and_the_others_stay() -> None:
     assert ["c-alive", "n-alive"] == there.removed
     assert () == await remains(there, "b")
     assert ("container c-dead", "network n-dead", "volume v-dead") == await remains(there, "a")
+
+
+UNSEEN = ALIVE.rpartition(":")[0] + ":1"
+
+
+@pytest.mark.parametrize(("label", "goes"), [(ALIVE, 0), (DEAD, 3), (UNSEEN, 1)], ids=["living", "dead", "unseen"])
+async def test_what_a_gateway_whose_heartbeat_ended_left_goes_unless_it_is_seen_to_live(label: str, goes: int) -> None:
+    """A living process is spared whatever its heartbeat says; one of another PID namespace is not; no other's goes."""
+    there = engine()
+    there.things["containers"]["c-unseen"] = ("d", UNSEEN)
+    before = {name for rows in there.things.values() for name, (_, who) in rows.items() if who != label}
+
+    assert goes == await reap_of(there, label)  # type: ignore[arg-type]
+    assert before <= {name for rows in there.things.values() for name in rows}
+    assert len(there.removed) == goes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import yaml
 
 from sandbox.registry.entity import from_kno
-from sandbox.registry.kno.corpus import linted
+from sandbox.registry.kno.corpus import files_of, linted
 from sandbox.registry.kno.read import Kno, read_kno, read_text
+from sandbox.registry.project import server_json
 from tests.shared import ROOT
 
 RELEASES = sorted((ROOT / "tests" / "data" / "kno").glob("*.kno"))
@@ -138,3 +140,65 @@ def test_entities_may_not_share_what_names_them(tmp_path: Path) -> None:
 
     assert [] == found(first)
     assert ["id", "slug", "endpoint_path"] == [one.field for one in second.problems if one.id == "KNO-014"]
+
+
+def test_the_seven_servers_of_the_platform_are_one_corpus() -> None:
+    """S4-10: identity, catalog, public, guides, admin, secrets and creator together; each is read, none collides."""
+    files = files_of([ROOT / "tests" / "data" / "kno"])
+    found = linted(files, ("space.possibility", "org.example"))
+    names = {from_kno(kno, "space.possibility").name for kno in found}
+
+    assert [] == [problem for kno in found for problem in kno.problems if problem.severity == "error"]
+    words = ("identity", "public", "guides", "admin", "secrets")
+    assert {*(f"space.possibility/{word}-mcp" for word in words), "org.example/catalog", "org.example/creator"} == names
+
+
+def test_inherited_fields_are_kept_and_not_told() -> None:
+    """S4-5, S4-23, S4-61, S4-62: provenance, taxonomy, relationships, quality and history; dates come from the last."""
+    extra = {
+        "provenance": {"origin": {"tool": "manual"}}, "taxonomy": {"topics": ["t"]},
+        "relationships": {"extends": [{"xri": "kno://x", "reason": "y"}]}, "quality": {"completeness": 1.0},
+        "_history": {"version": 3, "created": "2026-04-20T00:00:00Z", "changes": ["v2 (2026-05-01): y"]},
+    }  # fmt: skip
+    kno = read(**extra)
+    entity = from_kno(kno, "space.possibility")
+    told = server_json(entity, "https://mcp.example.com")
+
+    assert [] == found(kno)
+    assert extra == {name: kno.values[name] for name in extra}
+    assert ("2026-04-20T00:00:00Z", "2026-05-01T00:00:00Z") == (entity.published, entity.updated)
+    assert not set(extra) & set(told)
+
+
+@pytest.mark.parametrize(
+    ("release", "left_out"),
+    [
+        ("0.1.0", ("auth", "visibility")),
+        ("0.2.0", ("auth", "visibility")),
+        ("0.3.0", ("visibility",)),
+        ("0.4.0", ("visibility",)),
+    ],
+)
+def test_what_a_release_did_not_know_is_only_a_warning(release: str, left_out: tuple[str, ...]) -> None:
+    """S4-42, S4-63 to S4-65: files of earlier releases stay valid; from 0.5.0 on, rule 4 is an error."""
+    old = read(
+        **{"$schema": f"mcp-server-schema@{release}", **dict.fromkeys(left_out)},
+        **({"auth": "none", "required_scopes": []} if "auth" not in left_out else {}),
+    )
+    new = read(visibility=None)
+
+    assert [] == found(old)
+    assert "KNO-004" in found(old, "warning")
+    assert "KNO-004" in found(new)
+
+
+def test_every_message_of_the_lint_is_shown_by_a_test() -> None:
+    """One fixture for each rule: every id of the page stands in a test as what is expected."""
+    page = (ROOT / "docs" / "errors" / "registry.md").read_text()
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_kno*.py"))
+    tests += (ROOT / "tests" / "unit" / "registry" / "test_register.py").read_text()
+    tests += (ROOT / "tests" / "unit" / "registry" / "test_history.py").read_text()
+
+    assert [] == [
+        number for number in re.findall(r"^\| ((?:KNO|REG)-[0-9]+)", page, re.MULTILINE) if number not in tests
+    ]

@@ -51,6 +51,19 @@ CATALOG = Catalog(
         entity("partner", visibility="restricted"),
     ),
     BASE,
+    (
+        entity(
+            "many", version="0.1.0", auth="none", visibility="public", status="deprecated", status_message="use 1.6.0"
+        ),
+        entity("old", version="0.1.0", auth="none", visibility="public", status="deleted", status_message="gone"),
+        entity(
+            "team",
+            version="0.1.0",
+            status="deleted",
+            updated="2026-01-02T00:00:00Z",
+            status_changed="2026-01-02T00:00:00Z",
+        ),
+    ),
 )
 
 
@@ -74,7 +87,40 @@ def test_every_answer_is_valid_under_the_published_schemas(audience: str) -> Non
     for one in page["servers"]:
         server.validate(one["server"])
         assert OFFICIAL not in one["server"].get("_meta", {})
-        assert "active" == one["_meta"][OFFICIAL]["status"]
+        wanted = "deprecated" if one["server"]["version"] == "0.1.0" else "active"
+        assert wanted == one["_meta"][OFFICIAL]["status"]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("audience", ["", "user", "admin"])
+async def test_every_route_answers_as_the_published_api_says(audience: str) -> None:
+    """Lists, versions, one version and errors, of what is served, deprecated and deleted, by the API's own document."""
+    api = yaml.safe_load(shared(*API).read_text())
+    server, _ = validators()
+    checked: set[tuple[str, int]] = set()
+    for route, path in (
+        ("/v0.1/servers", "/v0.1/servers"),
+        ("/v0.1/servers", "/v0.1/servers?include_deleted=true&limit=100"),
+        ("/v0.1/servers", "/v0.1/servers?updated_since=2020-01-01T00:00:00Z&limit=100"),
+        *(
+            ("/v0.1/servers/{serverName}/versions", f"/v0.1/servers/com.example%2F{name}/versions{query}")
+            for name in ("many", "team", "old", "none") for query in ("", "?include_deleted=true")
+        ),
+        *(
+            ("/v0.1/servers/{serverName}/versions/{version}", f"/v0.1/servers/com.example%2F{name}/versions/{version}")
+            for name in ("many", "team", "old", "none") for version in ("latest", "0.1.0", "0.1.0?include_deleted=true")
+        ),
+    ):  # fmt: skip
+        status, _headers, body = await ask(path, audience)
+        content = api["paths"][route]["get"]["responses"][str(status)]["content"]["application/json"]["schema"]
+        value = json.loads(body)
+        jsonschema.Draft202012Validator({**content, "components": api["components"]}).validate(value)
+        for one in value.get("servers", [value] if "server" in value else []):
+            server.validate(one["server"])
+            checked.add((one["_meta"][OFFICIAL]["status"], status))
+        checked.add(("", status))
+
+    assert {("active", 200), ("deprecated", 200), ("deleted", 200), ("", 200), ("", 404)} == checked
 
 
 def test_conflicts_of_the_texts_are_solved_as_said() -> None:
@@ -90,6 +136,7 @@ def test_conflicts_of_the_texts_are_solved_as_said() -> None:
     assert {"com.example/tier", "space.possibility/scopes"} == set(catalog["_meta"])
 
 
+@pytest.mark.claim("P-REG-01")
 def test_nobody_learns_of_what_is_not_for_them() -> None:
     """S4-39 to S4-41: strangers see public servers, those who sign in a little more, operators all."""
     seen = {
@@ -132,9 +179,25 @@ def test_filters_and_versions() -> None:
     assert [] == names(search="team", updated_since="2026-02-01T00:00:01Z")
     versions = CATALOG.versions("com.example/many")
     assert versions is not None
-    assert [f"1.{n}.0" for n in range(6, -1, -1)] == [one["server"]["version"] for one in versions["servers"]]
-    assert [True] + [False] * 6 == [one["_meta"][OFFICIAL]["isLatest"] for one in versions["servers"]]
+    wanted = [*(f"1.{n}.0" for n in range(6, -1, -1)), "0.1.0"]
+    assert wanted == [one["server"]["version"] for one in versions["servers"]]
+    assert [True] + [False] * 7 == [one["_meta"][OFFICIAL]["isLatest"] for one in versions["servers"]]
     assert "1.6.0" == (CATALOG.version("com.example/many", "latest") or {})["server"]["version"]
+
+
+@pytest.mark.claim("P-REG-01")
+def test_a_hidden_newer_version_is_not_betrayed() -> None:
+    """Who may not know of the newest version has the newest that they know of as the latest."""
+    newer = entity("x", version="2.0.0", visibility="internal")
+    catalog = Catalog((entity("x", auth="none", visibility="public"), newer), BASE)
+
+    def latest(audience: str) -> str:
+        (one,) = catalog.page({"version": "latest"}, audience)["servers"]
+        assert one["_meta"][OFFICIAL]["isLatest"]
+        assert one == catalog.version("com.example/x", "latest", audience)
+        return str(one["server"]["version"])
+
+    assert ["1.0.0", "1.0.0", "2.0.0"] == [latest(audience) for audience in ("", "user", "admin")]
 
 
 def test_versions_are_ordered_as_semver_says() -> None:
@@ -179,7 +242,7 @@ async def ask(
 ) -> tuple[int, dict[str, str], bytes]:
     """Ask the pages; no socket is needed."""
 
-    async def who(_headers: Any) -> str:
+    async def who(_headers: Any, _scope: Any) -> str:
         return audience
 
     pages = Pages(lambda: CATALOG, who, Health(lambda: False, lambda seen: {"for": seen}, lambda: b"metrics 1\n"))

@@ -12,6 +12,7 @@ from sandbox.errors import CallRefused
 from sandbox.serve.asking import Asking
 from sandbox.serve.calls import Caller
 from sandbox.serve.client_model import SessionOptions
+from sandbox.serve.client_parking import MAX_REPEATS
 from sandbox.tenant import TenantContext
 from sandbox.wire import meta
 from sandbox.wire.jsonrpc import Failure, Notification, Request, Result
@@ -101,11 +102,12 @@ async def test_an_allowed_question_reaches_the_client_and_its_answer_the_server(
         state = await ask(stage, server_era, call)
         if client_era == STATELESS:
             first = await stage.client.receive(Result)
-            request = first.result["inputRequests"]["question"]
+            [(name, request)] = first.result["inputRequests"].items()
+            assert ("q" if server_era == STATELESS else "question") == name
             shown, token = request["params"], first.result["requestState"]
             assert ("input_required", 7) == (first.result["resultType"], first.id)
             assert state not in str(first.result)
-            more = {"requestState": token, "inputResponses": {"question": {**ANSWER, "evil": 1}}}
+            more = {"requestState": token, "inputResponses": {name: {**ANSWER, "evil": 1}}}
             stage.client.call("tools/call", {**sent, **more}, 8)
         else:
             asked = await stage.client.expect("elicitation/create")
@@ -147,7 +149,7 @@ async def test_a_question_that_is_not_allowed_never_reaches_the_client(server_er
 
 
 @pytest.mark.claim("P-ASK-03")
-@pytest.mark.parametrize("change", ["token", "arguments", "method", "twice", "no answer"])
+@pytest.mark.parametrize("change", ["token", "arguments", "method", "twice"])
 async def test_a_state_is_good_once_and_for_the_same_request(change: str) -> None:
     """J08, J20: a guessed, replayed or re-pointed state is refused, and nothing of it reaches the server."""
     async with serving(HANDSHAKE, STATELESS, options=options(), opened=False) as stage:
@@ -162,8 +164,6 @@ async def test_a_state_is_good_once_and_for_the_same_request(change: str) -> Non
             bad["requestState"] = token[:-1] + ("A" if token[-1] != "A" else "B")
         elif change == "arguments":
             bad["arguments"] = {"x": 2}
-        elif change == "no answer":
-            bad["inputResponses"] = {}
         method = "prompts/get" if change == "method" else "tools/call"
         if change == "twice":
             stage.client.call("tools/call", good, 8)
@@ -173,6 +173,51 @@ async def test_a_state_is_good_once_and_for_the_same_request(change: str) -> Non
         refusal = await stage.client.receive(Failure)
 
         assert (9, "SESS-018") == (refusal.id, refusal.data["id"])
+        assert stage.server.unread.empty()
+
+
+async def test_all_questions_of_a_round_are_put_together_and_what_is_left_open_is_asked_again() -> None:
+    """Three questions at once; one answer, then none, then the rest under the state that came last; old states die."""
+    async with serving(STATELESS, STATELESS, options=options(), opened=False) as stage:
+        sent = {"name": "echo", "arguments": {}, **own(STATELESS)}
+        stage.client.call("tools/call", sent, 1)
+        call = await stage.server.expect("tools/call")
+        wanted = {name: {"method": "elicitation/create", "params": dict(QUESTION)} for name in ("a", "b", "c")}
+        stage.server.send(Result(call.id, {"resultType": "input_required", "inputRequests": wanted}))
+        asked = [await stage.client.receive(Result)]
+        for number, given in enumerate(({"b": ANSWER, "x": ANSWER}, {}, {"a": 5, "c": ANSWER}), 2):
+            state = asked[-1].result["requestState"]
+            stage.client.call("tools/call", {**sent, "requestState": state, "inputResponses": given}, number)
+            asked.append(await stage.client.receive(Result))
+        last = {**sent, "requestState": asked[-1].result["requestState"], "inputResponses": {"a": ANSWER}}
+        stage.client.call("tools/call", {**last, "requestState": asked[0].result["requestState"]}, 8)
+        refused = await stage.client.receive(Failure)
+        stage.client.call("tools/call", last, 9)
+        again = await stage.server.receive(Request)
+        stage.server.send(Result(again.id, {"resultType": "complete", **DONE}))
+        final = await stage.client.receive(Result)
+
+        assert ["abc", "ac", "ac", "a"] == ["".join(one.result["inputRequests"]) for one in asked]
+        assert "SESS-018" == refused.data["id"]
+        assert dict.fromkeys("abc", ANSWER) == again.params["inputResponses"]
+        assert (9, DONE["content"]) == (final.id, final.result["content"])
+
+
+async def test_a_client_that_repeats_without_answering_is_stopped() -> None:
+    """A call holds a server while it waits: repetitions without an answer are bounded, and the server hears nothing."""
+    async with serving(STATELESS, STATELESS, options=options(), opened=False) as stage:
+        sent = {"name": "echo", "arguments": {}, **own(STATELESS)}
+        stage.client.call("tools/call", sent, 0)
+        await ask(stage, STATELESS, await stage.server.expect("tools/call"))
+        answer: Any = await stage.client.receive(Result)
+        repeats = 0
+        while isinstance(answer, Result) and repeats < 50:
+            repeats += 1
+            stage.client.call("tools/call", {**sent, "requestState": answer.result["requestState"]}, repeats)
+            answer = await stage.client.receive(Result | Failure)  # type: ignore[arg-type]
+
+        assert isinstance(answer, Failure)
+        assert MAX_REPEATS + 1 == repeats
         assert stage.server.unread.empty()
 
 

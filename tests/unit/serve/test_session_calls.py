@@ -62,7 +62,7 @@ async def test_unknown_tools(era: str) -> None:
         ("tools/call", {"name": 1}),
         ("tools/call", {"name": "echo", "arguments": []}),
         ("tools/call", {"name": "echo", "arguments": None}),
-        ("tools/call", {"name": "echo", "inputResponses": {}}),
+        ("tools/call", {"name": "echo", "inputResponses": {}, "requestState": "x"}),
         ("tools/call", {"name": "echo", "requestState": "x"}),
         ("prompts/get", {"name": "other"}),
         ("prompts/get", {"name": "greet", "requestState": "x"}),

@@ -44,6 +44,16 @@ def test_a_bad_folder_is_said_with_place_found_allowed_and_mend(tmp_path: Path) 
     assert 1 == verdict.exit_code
 
 
+def test_a_change_that_the_version_does_not_tell_is_an_error(tmp_path: Path) -> None:
+    """Against the driver as it was, another transport without another version is refused; the same folder is not."""
+    before = write(tmp_path / "before")
+    after = write(tmp_path / "after", driver(protocol_version="2025-06"))
+    old = load_driver(before)
+
+    assert (0, 0, 1) == (check(before, old).exit_code, check(after).exit_code, check(after, old).exit_code)
+    assert "SPEC-200" in check(after, old).to_text()
+
+
 def test_the_json_form_fits_its_schema(tmp_path: Path) -> None:
     """Good and bad folders have a JSON form that docs/schemas/problems.schema.json admits."""
     schema = json.loads(shipped("schemas", "problems.schema.json").read_text())

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -136,11 +138,18 @@ def test_commas_in_strings_are_no_values() -> None:
 def test_hostile_text_costs_no_more_than_honest_text(hostile: bytes) -> None:
     """No text takes a multiple of its size: a quadratic step would cost a thousand times what plain numbers cost."""
     honest = b"[" + b"1," * (len(hostile) // 2) + b"1]"
-    started = time.process_time()
-    json.loads(honest)
-    plain = time.process_time() - started
-    started = time.process_time()
-    with contextlib.suppress(jsontext.JsonTextError):
-        jsontext.parse(hostile)
 
-    assert time.process_time() - started < 40 * plain
+    def cost(work: Callable[[bytes], object], text: bytes) -> float:
+        """Return the least processor time of three runs; the collector would count what else lives."""
+        found = []
+        for _ in range(3):
+            gc.collect()
+            gc.freeze()
+            started = time.process_time()
+            with contextlib.suppress(jsontext.JsonTextError):
+                work(text)
+            found.append(time.process_time() - started)
+            gc.unfreeze()
+        return min(found)
+
+    assert cost(jsontext.parse, hostile) < 40 * cost(json.loads, honest)

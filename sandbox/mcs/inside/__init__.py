@@ -1,0 +1,1 @@
+"""What runs inside the sandbox; nothing of it is imported outside."""

@@ -1,0 +1,157 @@
+"""Several gateways behind one address: a request goes to the one where its tenant's servers run.
+
+ 1. A door whose servers keep nothing in their process (``stateless``) answers everywhere.
+ 2. Otherwise the tenant's home answers (:class:`~sandbox.serve.shared.team.Team`): this gateway, when nobody else is.
+ 3. Another home gets the request as it came, with the caller's own credential, which it verifies itself; only
+    addresses that the operator names in ``peers`` are asked, so that who writes to the store learns no token.
+ 4. What cannot be forwarded is refused: a credential that belongs to the connection, a home without a known address.
+
+A forwarded request is never forwarded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Collection
+from typing import Final
+
+import httpx2
+from starlette.types import Scope as AsgiScope
+
+from sandbox.serve.http.answering import ClientGone
+from sandbox.serve.http.bounds import HEARTBEAT, RETRY_AFTER, WRITE_TIMEOUT, HttpBounds
+from sandbox.serve.http.endpoint import Arrival, Endpoint, read_body
+from sandbox.serve.http.legacy import LegacyEndpoint
+from sandbox.serve.http.quotas import Quotas
+from sandbox.serve.http.refusals import HttpRefused
+from sandbox.serve.shared.team import Team
+from sandbox.wire.jsonrpc import Notification
+
+MARK: Final = "mcp-sandbox-forwarded-by"
+"""Field of a request that another gateway sends on; a client that sends it only forgoes being forwarded."""
+
+HOP: Final = frozenset(
+    (
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "content-length", "date", "server", "origin", "expect"),
+    )
+)
+"""Fields that are not passed on: those of one connection, those that are made anew, and ``Origin``, judged already."""
+
+CONNECT: Final = 2.0
+"""Seconds in which another gateway has to take a connection."""
+
+SILENCE: Final = 4 * HEARTBEAT
+"""Seconds that an answer may be silent; a living gateway sends a comment every :data:`HEARTBEAT`."""
+
+
+class Together:
+    """Sends each request where it belongs.
+
+    Args:
+        team: of this gateway.
+        peers: addresses that requests may be forwarded to.
+        quotas: of this gateway; what is forwarded is in progress here too. Rates are counted at the home.
+        bounds: of this gateway.
+    """
+
+    def __init__(self, team: Team, peers: Collection[str], quotas: Quotas, bounds: HttpBounds) -> None:
+        self.team = team
+        self._peers = frozenset(peers)
+        self._quotas = quotas
+        self._bounds = bounds
+        self._client: httpx2.AsyncClient | None = None
+
+    async def answer(self, endpoint: Endpoint | LegacyEndpoint, scope: AsgiScope, arrival: Arrival) -> None:
+        """Answer one request, here or elsewhere.
+
+        Raises:
+            HttpRefused: ``GATE-060`` … ``GATE-062``, ``GATE-065``; or as the endpoint says.
+        """
+        if endpoint.door.stateless and isinstance(endpoint, Endpoint):  # 1
+            await endpoint.answer(scope, arrival)
+            return
+        async with self.team.at_home(arrival.identity.tenant.tenant) as home:  # 2
+            if home.mine:
+                await endpoint.answer(scope, arrival)
+                return
+        await self._forward(scope, arrival, self._reachable(arrival, home.address))  # 3
+
+    def _reachable(self, arrival: Arrival, address: str) -> str:
+        if MARK in arrival.headers:
+            raise _away("GATE-065", "the servers of this tenant have moved meanwhile", "try again")
+        if address not in self._peers or arrival.identity.bound or not _portable(arrival):  # 4
+            mend = "send requests of one client to one gateway, name the gateways in `peers`, or let the driver's"
+            raise _away("GATE-061", "the servers of this tenant run at another gateway", f"{mend} be `stateless`")
+        return address
+
+    async def _forward(self, scope: AsgiScope, arrival: Arrival, address: str) -> None:
+        tenant = arrival.identity.tenant.tenant
+        with contextlib.ExitStack() as stack:
+            body = b""
+            if scope["method"] == "POST":
+                stack.enter_context(self._quotas.running(tenant, Notification("forward", {})))
+                body = await read_body(arrival, self._bounds)
+            work = asyncio.create_task(self._exchange(scope, arrival, address, body))
+            watch = asyncio.create_task(_gone(arrival))
+            try:
+                await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientGone
+                work.result()
+            finally:
+                for task in (work, watch):
+                    task.cancel()
+                await asyncio.gather(work, watch, return_exceptions=True)
+
+    async def _exchange(self, scope: AsgiScope, arrival: Arrival, address: str, body: bytes) -> None:
+        query = scope["query_string"].decode("latin-1")
+        url = address + scope["path"] + (f"?{query}" if query else "")
+        headers = {name: value for name, value in arrival.headers.items() if name not in HOP}
+        headers[MARK] = self.team.id
+        begun = False
+        try:
+            async with self._asked().stream(scope["method"], url, headers=headers, content=body) as answer:
+                begun = True
+                kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower().decode() not in HOP]
+                kept += [(b"content-length", size.encode()) for size in answer.headers.get_list("content-length")]
+                await arrival.send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+                async for part in answer.aiter_raw():
+                    await arrival.send({"type": "http.response.body", "body": part, "more_body": True})
+                await arrival.send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (httpx2.HTTPError, OSError) as error:
+            if begun:
+                raise ClientGone from None  # half an answer is out: its connection ends
+            text = "the gateway where this tenant's servers run does not answer"
+            raise _away("GATE-062", text, "try again soon", cause=type(error).__name__) from None
+
+    def _asked(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            timeout = httpx2.Timeout(SILENCE, connect=CONNECT, write=WRITE_TIMEOUT)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+            self._client = httpx2.AsyncClient(
+                timeout=timeout, limits=limits, follow_redirects=False, trust_env=False,
+                verify=ssl.create_default_context(),
+            )  # fmt: skip
+        return self._client
+
+    async def close(self) -> None:
+        """Close connections to other gateways."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def _portable(arrival: Arrival) -> bool:
+    """Return whether another gateway can verify the caller by the request alone."""
+    return arrival.identity.anonymous or arrival.identity.unsafe or "authorization" in arrival.headers
+
+
+def _away(number: str, text: str, mend: str, cause: str = "") -> HttpRefused:
+    return HttpRefused(503, number, text, mend, headers={"Retry-After": str(RETRY_AFTER)}, cause=cause)
+
+
+async def _gone(arrival: Arrival) -> None:
+    while (await arrival.receive())["type"] != "http.disconnect":
+        pass

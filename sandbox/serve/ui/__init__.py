@@ -1,0 +1,1 @@
+"""The operator's page: who may see it, what it remembers, how it is shown."""
