@@ -200,6 +200,32 @@ async def test_a_killed_holder_leaves_no_way_out(lab: Lab) -> None:
         assert await box.error(f"connect({lab.evil!r}, 80)") == "ECONNREFUSED"
 
 
+@pytest.mark.claim("P-EGR-10")
+async def test_a_holder_that_died_while_it_was_kept_ready_is_replaced(lab: Lab) -> None:
+    """The next sandbox gets another one at once, with its own policy, and the trail says so."""
+    async with lab.backend(spare=0) as (backend, provider):
+        await provider.warm()
+        (task,) = provider._pool
+        dead = (await task).container
+        async with asyncio.timeout(30):
+            while not (await (await provider._broker_task()).channel.ask("status"))["holders"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await lab.engine.kill(dead, "KILL")
+
+        box = await lab.launch(backend, RULES)
+        reached = await box.value(HELLO)
+        refused = await box.error(f"connect({lab.evil!r}, 80)")
+        await box.instance.stop(0)
+        if box.instance.stream is not None:
+            box.instance.stream.close()
+
+    assert '"host": "good"' in reached
+    assert refused == "ECONNREFUSED"
+    (replaced,) = box.recorder.named("egress.holder")
+    assert replaced.attrs["holder"] == dead
+    assert "has gone" in replaced.attrs["why"]
+
+
 # --- death of the supervisor ---
 VANISHING = """
 import asyncio, sys

@@ -51,7 +51,8 @@ class Channel(asyncio.Protocol):
         """Send a command and return the broker's answer.
 
         Raises:
-            PlatformError: ``EGR-203`` the broker has ended or does not answer; ``EGR-204`` it could not do it.
+            PlatformError: ``EGR-203`` the broker has ended or does not answer; ``EGR-204`` it could not do it;
+                ``EGR-211`` a holder did not do its part.
         """
         number = next(self._numbers)
         answer: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
@@ -64,6 +65,12 @@ class Channel(asyncio.Protocol):
             raise self.gone(f"no answer to {op}") from None
         finally:
             self._waiting.pop(number, None)
+        if told.get("of") == "holder":
+            raise PlatformError(
+                "EGR-211",
+                f"the holder of a network namespace failed: {told.get('error')}",
+                "start the server again; `mcp-sandbox doctor` tries broker and holder and shows why",
+            )
         if not told.get("ok"):
             raise PlatformError(
                 "EGR-204",

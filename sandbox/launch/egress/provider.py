@@ -192,6 +192,9 @@ class _Broker:
     over: bool = field(default=False)
 
 
+_HOLDER_FAILED: Final = "EGR-211"
+
+
 class EgressProvider:
     """A :class:`~sandbox.launch.interface.NetworkProvider` for Docker's API.
 
@@ -271,24 +274,47 @@ class EgressProvider:
 
         1. Every rule is in canonical form; otherwise nothing is started.
         2. Broker and holder are there, from the pool if it has one; the pool is filled again.
-        3. The broker serves the holder's namespace under the policy.
+        3. The broker serves the holder's namespace under the policy; a holder that fails at it is replaced once, for
+           nothing else is in its namespace yet.
 
         Raises:
             PlanRefused: ``EGR-201``, a rule is not canonical.
-            PlatformError: ``EGR-202`` … ``EGR-204``, ``EGR-208`` … ``EGR-210``; nothing of this attachment stays.
+            PlatformError: ``EGR-202`` … ``EGR-204``, ``EGR-208`` … ``EGR-211``; nothing of this attachment stays.
         """
         del run_id  # everything of this provider carries the run it was made for
         # 1
         check_rules(plan)
         # 2
+        broker, holder = await self._both()
+        # 3
+        try:
+            attachment, answer = await self._serve(
+                EgressAttachment(self, holder, plan, scope, self._learning, substitution), broker
+            )
+        except PlatformError as error:
+            if error.id != _HOLDER_FAILED:
+                raise
+            scope.fact("egress.holder", state="replaced", holder=holder.container, why=error.message)
+            broker, holder = await self._both()
+            attachment, answer = await self._serve(
+                EgressAttachment(self, holder, plan, scope, self._learning, substitution), broker
+            )
+        scope.fact(
+            "egress.attach", sandbox=attachment.sandbox, holder=holder.container, missing=answer.get("missing", [])
+        )
+        return attachment
+
+    async def _both(self) -> tuple[_Broker, _Holder]:
+        """Return the broker and a holder for one namespace."""
         self.prepare(1)
         taken = self._pool.pop(0)
         if self._spare:
             self.prepare(self._spare)
         broker = await asyncio.shield(self._broker_task())
-        holder = await taken
-        # 3
-        attachment = EgressAttachment(self, holder, plan, scope, self._learning, substitution)
+        return broker, await taken
+
+    async def _serve(self, attachment: EgressAttachment, broker: _Broker) -> tuple[EgressAttachment, Event]:
+        """Put an attachment's policy in force; when that fails, nothing of it stays."""
         self._attached[attachment.sandbox] = attachment
         try:
             answer = await broker.channel.ask("attach", **attachment.command(self._generation))
@@ -297,10 +323,7 @@ class EgressProvider:
             with anyio.CancelScope(shield=True):
                 await self.release(attachment)
             raise
-        scope.fact(
-            "egress.attach", sandbox=attachment.sandbox, holder=holder.container, missing=answer.get("missing", [])
-        )
-        return attachment
+        return attachment, answer
 
     async def release(self, attachment: EgressAttachment) -> None:
         """Detach and remove one sandbox's way out; idempotent."""

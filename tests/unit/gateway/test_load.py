@@ -77,11 +77,20 @@ async def test_calls_leave_nothing_in_memory(era: str) -> None:
                 assert 200 == (await stage.post("/mcp/open", body, **fields)).status_code
             stage.recorder.facts.clear()
             stage.server.calls.clear()
-            gc.collect()
-            return len(gc.get_objects())
+            return living()
 
         await held(60)
         before = await held(60)
-        after = await held(300)
+        after = await held(600)
 
-    assert after - before < 150  # less than one object for two calls
+    assert after - before < 150  # less than one object for four calls
+
+
+def living() -> int:
+    """Count the objects of this process, without cancelled timers and their contexts.
+
+    The event loop lets go of those in batches, some hundred at a time, whoever made them.
+    """
+    gc.collect()
+    objects = gc.get_objects()
+    return len(objects) - 2 * sum(isinstance(one, asyncio.TimerHandle) and one.cancelled() for one in objects)

@@ -55,6 +55,9 @@ RECONNECT_SECONDS: Final = 0.05
 """Between a holder's attempts to reach a broker that is being replaced."""
 
 # --- counts ---
+MAX_PAST: Final = 256
+"""Holders that have gone and are remembered, so that nobody waits for one of them to say hello."""
+
 MAX_FLOWS: Final = 3000
 """Connections of all namespaces together; two descriptors each, below the broker's limit of 8192."""
 

@@ -6,7 +6,7 @@ holders mount. The supervisor commands it over standard input; when that ends, t
 Commands (JSON lines; ``id`` is answered):
 
 - ``attach``  ``id, holder, sandbox, rules, allowed, learning, names, quotas``: put a policy in force in a holder's
-  namespace
+  namespace; a refusal with ``of: holder`` says that the holder did not come or has gone, and another one may do better
 - ``detach``  ``id, sandbox``: end its connections, and its holder
 - ``go``      ``sandbox, flow, recorded``: the supervisor's word on an intent
 - ``status``  ``id``
@@ -18,6 +18,7 @@ Events: ``ready``, ``holder`` (one has said hello), ``answer``, ``lost`` (a hold
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import resource
@@ -27,10 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.launch.egress.inside import passing, reasons
-from sandbox.launch.egress.inside.bounds import ATTACH_TIMEOUT, BACKLOG, FDS_PER_MESSAGE, MAX_LISTENERS
+from sandbox.launch.egress.inside.bounds import ATTACH_TIMEOUT, BACKLOG, FDS_PER_MESSAGE, MAX_LISTENERS, MAX_PAST
 from sandbox.launch.egress.inside.control import Control
 from sandbox.launch.egress.inside.guest import Guest, Policy, Socket
 from sandbox.launch.egress.inside.resolver import Resolver
+
+
+class HolderError(RuntimeError):
+    """A holder has not said hello, or has gone."""
 
 
 class Holder:
@@ -89,6 +94,7 @@ class Broker:
         self._resolver = Resolver()
         self._holders: dict[str, Holder] = {}
         self._awaited: dict[str, asyncio.Future[Holder]] = {}
+        self._past: collections.deque[str] = collections.deque(maxlen=MAX_PAST)
         self._guests: dict[str, tuple[Guest, Holder]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._control = Control(0, 1, self._command, self._over.set)
@@ -118,7 +124,8 @@ class Broker:
         if not complete:
             return
         if holder.listened is not None:
-            holder.listened.set_result(None)
+            if not holder.listened.done():
+                holder.listened.set_result(None)
             return
         holder.roster = holder.taken()
         self._holders[holder.token] = holder
@@ -130,7 +137,10 @@ class Broker:
     def _gone(self, holder: Holder, why: str) -> None:
         """Close what a holder had; its namespace may live on, but without a way out."""
         self._loop.remove_reader(holder.link)
-        self._holders.pop(holder.token, None)
+        if self._holders.pop(holder.token, None) is not None:
+            self._past.append(holder.token)
+        if holder.listened is not None and not holder.listened.done():
+            holder.listened.set_exception(HolderError(f"it has gone while it bound its sockets {why}".rstrip()))
         for name, (guest, owner) in list(self._guests.items()):
             if owner is holder:
                 self._start(self._lose(name, guest, {"ev": "lost", "sandbox": name, "detail": why}))
@@ -166,6 +176,8 @@ class Broker:
             answer |= await {"attach": self._attach, "detach": self._detach, "status": self._status}[message["op"]](
                 message
             )
+        except HolderError as error:
+            answer |= {"ok": False, "of": "holder", "error": str(error)[:300]}
         except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # TimeoutError included
             answer |= {"ok": False, "error": f"{type(error).__name__}: {error}"[:300]}
         self._control.send(answer)
@@ -178,19 +190,28 @@ class Broker:
         1. The holder has said hello.
         2. It binds what the policy allows and hands it over.
         3. Everything is served; only now is the command answered.
+
+        Raises:
+            HolderError: there is no such holder, or it did not do its part in time.
+            ValueError: the command cannot be carried out with any holder.
         """
         policy = Policy.of(message)
         if message["sandbox"] in self._guests:
             raise ValueError("this sandbox is attached already")
-        # 1
-        async with asyncio.timeout(ATTACH_TIMEOUT):
-            holder = await self._holder(message["holder"])
-            guest = Guest(message["sandbox"], policy, self._control, self._resolver)
-            # 2
-            wanted = policy.listeners(guest.table)
-            if len(wanted) > MAX_LISTENERS:
-                raise ValueError(f"{len(wanted)} names and ports; {MAX_LISTENERS} is the bound")
-            bound = await self._listen(holder, wanted)
+        guest = Guest(message["sandbox"], policy, self._control, self._resolver)
+        wanted = policy.listeners(guest.table)
+        if len(wanted) > MAX_LISTENERS:
+            raise ValueError(f"{len(wanted)} names and ports; {MAX_LISTENERS} is the bound")
+        doing = "say hello"
+        try:
+            async with asyncio.timeout(ATTACH_TIMEOUT):
+                # 1
+                holder = await self._holder(message["holder"])
+                doing = "bind its sockets"
+                # 2
+                bound = await self._listen(holder, wanted)
+        except OSError as error:  # TimeoutError included
+            raise HolderError(f"it did not {doing}: {type(error).__name__}: {error}") from None
         # 3
         self._guests[message["sandbox"]] = (guest, holder)
         taken = guest.open(holder.roster)
@@ -200,6 +221,8 @@ class Broker:
 
     async def _holder(self, token: str) -> Holder:
         if token not in self._holders:
+            if token in self._past:
+                raise HolderError("it has gone before it was needed")
             self._awaited[token] = self._loop.create_future()
             try:
                 return await self._awaited[token]
