@@ -1,27 +1,24 @@
 """``mcp-sandbox serve`` with a real OAuth server and its own TLS: who signs in uses a tool, an attack gets nothing.
 
-One gateway, one authorization server (Authlib, :mod:`tests.peers.oauth_server`) and one container for all of it. Each
-attack is sent as three requests (a list and a call of the stateless era, ``initialize`` of the handshake era); that the
-same three work with the right credential is the control.
+One gateway, one authorization server in a container (Authlib, :mod:`tests.oauth_lab`) and one MCP server for all of
+it. Each attack is sent as three requests (a list and a call of the stateless era, ``initialize`` of the handshake era);
+that the same three work with the right credential is the control.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import ssl
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +37,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from tests.engine.drivers import COMMAND
 from tests.engine.test_serve import free_port
 from tests.gateway_lab import EVENTS, modern, request
+from tests.oauth_lab import Issuer, issuing
 from tests.shared import ROOT
 from tests.tls_kit import Authority, Holder, authority, holder, trusting
 
@@ -50,38 +48,6 @@ SUM: Final = "cbf43926"
 
 INITIALIZE: Final = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 CALL: Final = {"name": "text-crc32", "arguments": {"text": "123456789"}}
-
-
-@dataclass
-class Issuer:
-    """The authorization server in a process of its own."""
-
-    url: str
-    secret: str
-
-    def token(self, client: str, resource: str, scope: str = "text:use") -> str:
-        """Return a token of the client-credentials grant."""
-        form = {"grant_type": "client_credentials", "scope": scope, "resource": resource}
-        answer = httpx2.post(self.url + "/token", data=form, auth=(client, self.secret), trust_env=False)
-        return str(answer.json()["access_token"])
-
-    def mint(self, head: Mapping[str, Any] | None = None, *, foreign: bool = False, **claims: Any) -> str:
-        """Return a token that no honest issuer would give out, well signed unless by a foreign key."""
-        asked = {"claims": claims, "head": head or {}, "foreign": foreign}
-        return str(httpx2.post(self.url + "/test/mint", json=asked, trust_env=False).json()["token"])
-
-    def revoke(self, token: str) -> None:
-        """Take a token back (RFC 7009)."""
-        gateway = ("gateway", self.secret)
-        assert httpx2.post(self.url + "/revoke", data={"token": token}, auth=gateway, trust_env=False).is_success
-
-    def rotate(self) -> None:
-        """Sign with a new key, and withdraw the old one."""
-        httpx2.post(self.url + "/test/rotate", trust_env=False)
-
-    def key(self) -> dict[str, Any]:
-        """Return the public key that tokens are signed with."""
-        return dict(httpx2.get(self.url + "/jwks", trust_env=False).json()["keys"][0])
 
 
 @dataclass
@@ -120,20 +86,6 @@ class Stage:
             json.loads(line) for path in sorted(self.audit.rglob("*.jsonl")) for line in path.read_text().splitlines()
         ]
         return [one["attrs"]["reason"] for one in records if one.get("name") == "gateway.refuse"]
-
-
-@contextlib.contextmanager
-def issuing() -> Iterator[Issuer]:
-    """Run the authorization server."""
-    secret = secrets.token_hex(16)
-    script = str(ROOT / "tests" / "peers" / "oauth_server.py")
-    process = subprocess.Popen([sys.executable, script, secret], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Issuer(process.stdout.readline().strip(), secret)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +200,24 @@ def test_every_attack_is_refused_recorded_and_reads_nothing_of_a_real_server(sta
     assert len(private) > 2
     assert not [text for text in told if any(word in text for word in private)]
     assert 'scope="text:use"' in answers["insufficient scope"][0].headers["www-authenticate"]
+
+
+def test_the_issuer_is_a_container_and_nothing_is_let_in_while_it_is_frozen(stage: Stage) -> None:
+    """It runs apart and without rights; tokens that it cannot be asked about open nothing, and do once it answers."""
+    told = stage.issuer.container.attrs
+    fresh = stage.issuer.token("robot", stage.resource)
+
+    with stage.issuer.silent():
+        frozen = stage.three(bearer(fresh))
+
+    assert [] == sorted(told["NetworkSettings"]["Networks"].keys() & {"bridge", "host", "none"})
+    assert ("65532:65532", True, ["ALL"]) == (
+        told["Config"]["User"], told["HostConfig"]["ReadonlyRootfs"], told["HostConfig"]["CapDrop"],
+    )  # fmt: skip
+    assert stage.issuer.secret not in json.dumps(told)
+    assert not [answer for answer in frozen if answer.is_success]
+    assert not [answer for answer in frozen if SUM in answer.text or CALL["name"] in answer.text]
+    assert [200] * 3 == [answer.status_code for answer in stage.three(bearer(fresh))]
 
 
 def test_a_session_is_of_no_use_to_another_credential(stage: Stage) -> None:

@@ -1,14 +1,18 @@
-"""An OAuth 2.1 authorization server made with Authlib, as a process of its own: ``python oauth_server.py SECRET``.
+"""An OAuth 2.1 authorization server made with Authlib, for a container of its own (:mod:`tests.oauth_lab`).
 
 Metadata (RFC 8414), dynamic registration (RFC 7591), authorization codes with PKCE, client credentials, refresh,
 JWT access tokens (RFC 9068) for the ``resource`` that is asked for (RFC 8707), JWKS with rotation, introspection
 (RFC 7662), revocation (RFC 7009). Everybody who comes to ``/authorize`` is signed in as the user that ``login`` names.
-``/test/…`` is for tests: new keys, and tokens that no honest issuer would make. The first line of stdout is its URL.
+``/test/…`` is for tests: new keys, and tokens that no honest issuer would make.
+
+The first line of stdin is a JSON object: ``secret`` of its clients, ``url`` under which it is reached, ``port`` that it
+takes. It is no argument, for everybody who may ask the engine can read those.
 """
 
-# ruff: noqa: D103, RUF012, T201 - routes named for what they are, in the form that Authlib wants
+# ruff: noqa: D103, RUF012 - routes named for what they are, in the form that Authlib wants
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -16,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"  # it listens on loopback only
+os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"  # it is reached over loopback only
 
 from authlib.integrations.flask_oauth2 import AuthorizationServer
 from authlib.oauth2.rfc6749 import grants
@@ -314,22 +318,21 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     STORE.rotate()
     every = "text:use text:read"
-    secret = sys.argv[1]
+    told = json.loads(sys.stdin.readline())
+    secret = told["secret"]
     STORE.clients[GATEWAY] = Client(GATEWAY, secret, kinds=(), method="client_secret_basic")
     for name, scope in (("robot", every), ("reader", "text:read")):
         STORE.clients[name] = Client(
             name, secret, scope, kinds=("client_credentials",), method="client_secret_basic"
         )  # fmt: skip
-    listening = make_server("127.0.0.1", 0, app, threaded=True)
-    app.config["URL"] = f"http://127.0.0.1:{listening.server_port}"
+    app.config["URL"] = told["url"]
     server.register_token_generator("default", Tokens(app.config["URL"], refresh_token_generator=_refresh))
     server.register_grant(CodeGrant, [CodeChallenge(required=True)])
     server.register_grant(Refresh)
     server.register_grant(grants.ClientCredentialsGrant)
     for one in (Introspect, Revoke, Register):
         server.register_endpoint(one)
-    print(app.config["URL"], flush=True)
-    listening.serve_forever()
+    make_server("0.0.0.0", told["port"], app, threaded=True).serve_forever()
 
 
 def _refresh(*_args: Any, **_more: Any) -> str:
