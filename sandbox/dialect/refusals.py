@@ -25,6 +25,7 @@ STATUS: Final[Mapping[str, int]] = {
     "DIA-015": 429, "DIA-019": 503, "DIA-021": 429, "DIA-022": 404, "DIA-026": 415,
     "DIA-060": 404, "DIA-062": 429,
     "DIA-070": 403, "DIA-072": 429, "DIA-073": 409, "DIA-074": 404,
+    "DIA-080": 503, "DIA-081": 503,
 }  # fmt: skip
 """HTTP status of our own refusals; others are 400."""
 
@@ -35,6 +36,7 @@ _CODES: Final[Mapping[str, str]] = {
     "DIA-022": "not_found", "DIA-027": "unauthorised",
     "DIA-060": "not_found", "DIA-062": "rate_limited",
     "DIA-070": "unauthorised", "DIA-072": "rate_limited", "DIA-074": "not_found",
+    "DIA-080": "rate_limited", "DIA-081": "rate_limited", "DIA-082": "cancelled",
 }  # fmt: skip
 _LATER: Final = frozenset(("rate_limited",))
 

@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_request ON jobs (owner, door, request_id);
 CREATE INDEX IF NOT EXISTS jobs_tenant ON jobs (tenant, state);
 CREATE INDEX IF NOT EXISTS jobs_owner ON jobs (owner, door, number);
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 COLUMNS: Final = (

@@ -43,7 +43,11 @@ KEPT_AFTER_END: Final = 86_400.0
 """Seconds for which leases and gateways are still known after their end: tokens go on growing, and whoever shares the
 engine of a dead gateway can clean up after it."""
 
-Kind = Literal["session", "home", "gateway", "server", "folder", "format"]
+Kind = Literal[
+    "session", "home", "gateway", "server", "folder", "format",
+    "agreement", "request", "keeper", "registration", "public",
+]  # fmt: skip
+"""The second row is of the 2025-11 dialect: :mod:`sandbox.dialect.fleet`."""
 LASTING: Final[tuple[Kind, ...]] = ("home", "gateway")
 """Kinds that are known for :data:`KEPT_AFTER_END` seconds more."""
 
