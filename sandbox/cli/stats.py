@@ -125,6 +125,8 @@ async def _row(asked: Engine, listed: dict[str, Any]) -> Row | None:
         state = (await asked.inspect(instance)).get("State") or {}
     except PlatformError:
         return None
+    if not sample:
+        return None
     figures = usage.from_stats(sample)
     return Row(
         instance,

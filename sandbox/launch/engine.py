@@ -38,6 +38,8 @@ API_OLDEST: Final = (1, 41)
 
 _ATTACH: Final = {"stream": "1", "stdin": "1", "stdout": "1", "stderr": "1"}
 _UPGRADE: Final = {"Connection": "Upgrade", "Upgrade": "tcp"}
+_NEVER: Final = "0001-01-01T"
+"""The zero of Go's clock: no sample was taken."""
 
 
 class EngineError(PlatformError):
@@ -133,8 +135,9 @@ class Engine:
 
     async def create(self, body: Mapping[str, Any], name: str) -> tuple[str, tuple[str, ...]]:
         """Create a container; return its id and the engine's warnings."""
-        answer = await self.call(
-            "POST", "/containers/create", what="create the container", query={"name": name}, body=body
+        what = "create the container"
+        answer = _object(
+            await self.call("POST", "/containers/create", what=what, query={"name": name}, body=body), what
         )
         return str(answer["Id"]), tuple(answer.get("Warnings") or ())
 
@@ -163,13 +166,13 @@ class Engine:
 
     async def inspect(self, container: str) -> dict[str, Any]:
         """Return the engine's description of a container."""
-        value = await self.call("GET", f"/containers/{container}/json", what="inspect the container")
-        return dict(value)
+        what = "inspect the container"
+        return _object(await self.call("GET", f"/containers/{container}/json", what=what), what)
 
     async def wait(self, container: str) -> dict[str, Any]:
         """Return ``StatusCode`` (and ``Error``) when the container is no longer running; without a deadline."""
-        value = await self.call("POST", f"/containers/{container}/wait", what="wait for the container", timeout=None)
-        return dict(value)
+        what = "wait for the container"
+        return _object(await self.call("POST", f"/containers/{container}/wait", what=what, timeout=None), what)
 
     async def pause(self, container: str) -> None:
         """Freeze a container."""
@@ -184,10 +187,18 @@ class Engine:
         await self.call("POST", f"/containers/{container}/kill", what="signal the container", query={"signal": signal})
 
     async def stats(self, container: str) -> dict[str, Any]:
-        """Return one sample of a container's resource figures."""
-        query = {"stream": "false", "one-shot": "true"}
-        value = await self.call("GET", f"/containers/{container}/stats", what="measure the container", query=query)
-        return dict(value)
+        """Return one sample of a container's resource figures; empty when it does not run, or ended meanwhile.
+
+        Docker takes a sample once a second and lets who asks wait for it. When the container ends in that second, the
+        answer is 200 without a body (20.10); for one that does not run, it is a form whose time is zero and whose
+        figures are zeros that nobody measured.
+        """
+        what, query = "measure the container", {"stream": "false", "one-shot": "true"}
+        value = await self.call("GET", f"/containers/{container}/stats", what=what, query=query)
+        if value is None:
+            return {}
+        sample = _object(value, what)
+        return {} if str(sample.get("read", "")).startswith(_NEVER) else sample
 
     async def remove(self, container: str) -> bool:
         """Remove a container, running or not, with its anonymous volumes; return whether it was there."""
@@ -220,15 +231,17 @@ class Engine:
             if error.status == 404:  # noqa: PLR2004 - RFC 9110 §15.5.5
                 return None
             raise
-        return dict(value)
+        return _object(value, "inspect the image")
 
     async def info(self) -> dict[str, Any]:
         """Return the engine's ``/info``."""
-        return dict(await self.call("GET", "/info", what="describe itself"))
+        what = "describe itself"
+        return _object(await self.call("GET", "/info", what=what), what)
 
     async def version(self) -> dict[str, Any]:
         """Return the engine's ``/version``."""
-        return dict(await self.call("GET", "/version", what="tell its version"))
+        what = "tell its version"
+        return _object(await self.call("GET", "/version", what=what), what)
 
     async def _delete(self, path: str, what: str, query: Mapping[str, str] | None) -> bool:
         try:
@@ -338,6 +351,17 @@ def _json(data: bytes, head: http1.Head, what: str) -> Any:
         raise PlatformError(
             "LAUNCH-004", f"the container engine's answer to {what} is not JSON: {error}", "check DOCKER_HOST"
         ) from None
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    """Return an answer that has to be an object; an engine that shuts down may end one before its first byte."""
+    if not isinstance(value, dict):
+        raise PlatformError(
+            "LAUNCH-004",
+            f"the container engine's answer to {what} is {'empty' if value is None else 'no object'}",
+            "see whether the engine was stopped; check DOCKER_HOST",
+        )
+    return value
 
 
 def _too_slow(what: str) -> PlatformError:

@@ -98,7 +98,7 @@ class DockerInstance:
         return outcome
 
     async def usage(self) -> Usage:
-        """Return current resource figures.
+        """Return current resource figures; those of the container are ``None`` once it does not run.
 
         Raises:
             PlatformError: the engine or the container is gone.

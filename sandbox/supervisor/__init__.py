@@ -93,8 +93,10 @@ async def open_server(
 async def tear_down(instance: Instance, scope: Scope, grace: float) -> None:
     """Step 7: figures first, then the container, then the record of both."""
     usage: dict[str, Any] = {}
-    with contextlib.suppress(SandboxError), anyio.move_on_after(1):
-        figures = await instance.usage()
-        usage = {name: getattr(figures, name) for name in figures.__slots__}
-    status = await instance.stop(grace)
+    try:
+        with contextlib.suppress(SandboxError), anyio.move_on_after(1):
+            figures = await instance.usage()
+            usage = {name: getattr(figures, name) for name in figures.__slots__}
+    finally:  # whatever figures cost, no container is left for them
+        status = await instance.stop(grace)
     scope.fact("teardown", code=status.code, oom_killed=status.oom_killed, usage=usage)

@@ -16,7 +16,7 @@ from sandbox.errors import AuditUnavailable, PlanRefused, PlatformError, Sandbox
 from sandbox.events import Scope, Trace
 from sandbox.launch import translate
 from sandbox.launch.docker import DockerBackend
-from sandbox.launch.interface import LABEL_PLAN, LABEL_ROLE, LABEL_RUN, ExitStatus
+from sandbox.launch.interface import LABEL_PLAN, LABEL_ROLE, LABEL_RUN, ExitStatus, Usage
 from sandbox.limits import MIB
 from sandbox.plan.model import EnvEntry, LimitPlan, Mount, NetworkPlan, SandboxPlan, Tmpfs
 from sandbox.testing.memory import MemoryRecorder
@@ -335,6 +335,25 @@ async def test_figures_are_plausible() -> None:
     assert 0 < figures.memory_bytes < 128 * MIB
     assert 8 * MIB < (figures.memory_peak_bytes or 16 * MIB) <= 128 * MIB
     assert (True, 2) == (0 < figures.cpu_seconds < 60, figures.pids)
+
+
+async def test_a_server_that_ends_while_it_is_measured_has_no_figures() -> None:
+    """Whenever its end falls between question and answer, who asks gets figures or none, never an error of ours."""
+    async with backend_for() as backend:
+        instance = await backend.launch(probe_plan(), scope(), {})
+        control = await instance.usage()
+        asked = [asyncio.create_task(instance.usage()) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        await backend.engine.kill(instance.id, "SIGKILL")
+        found = await asyncio.gather(*asked)
+        await instance.wait()
+        after = await instance.usage()
+        await instance.stop(0)
+        instance.stream.close()
+
+        assert control.memory_bytes
+        assert [] == [one for one in found if not one.memory_bytes and one != Usage()]
+        assert (Usage(), []) == (after, await left(backend))
 
 
 @pytest.mark.claim("P-LAUNCH-07")

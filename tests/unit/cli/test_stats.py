@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class ScriptedEngine:
-    """Two running servers, of which one ends while it is looked at, and one that has ended."""
+    """Three running servers, of which two end while they are looked at, and one that has ended."""
 
     def __init__(self, *cpu: int) -> None:
         self.cpu = list(cpu)
@@ -34,12 +34,15 @@ class ScriptedEngine:
         return [
             {"Id": "one", "State": "running", "Created": 1, "Labels": labels},
             {"Id": "gone", "State": "running", "Created": 1},
+            {"Id": "going", "State": "running", "Created": 1},
             {"Id": "old", "State": "exited", "Created": 1},
         ]
 
     async def stats(self, container: str) -> dict[str, Any]:
         if container == "gone":
             raise PlatformError("LAUNCH-001", "it has ended")
+        if container == "going":
+            return {}
         return {
             "memory_stats": {"usage": 3 << 20, "max_usage": 5 << 20, "limit": 64 << 20},
             "cpu_stats": {"cpu_usage": {"total_usage": self.cpu.pop(0) * 10**9}},

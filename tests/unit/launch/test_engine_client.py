@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import PlatformError
-from sandbox.launch import discover, engine
+from sandbox.launch import discover, engine, usage
 from sandbox.launch.engine import Engine, EngineError
+from sandbox.launch.interface import Usage
 
 PING = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 2\r\n\r\nOK"
 
@@ -106,6 +107,34 @@ async def test_a_broken_answer_is_a_platform_error(tmp_path: Path, answer: bytes
             await client.start("x")
 
         assert (expected, 1) == (caught.value.id, sum("start" in line for line in script.seen))
+
+
+FORM = b'{"name":"/x","read":"0001-01-01T00:00:00Z","cpu_stats":{"cpu_usage":{"total_usage":0}},"memory_stats":{}}'
+"""What Docker says of a container that does not run."""
+
+
+@pytest.mark.parametrize("answer", [b"", b"null", FORM], ids=["no body", "null", "a form without a sample"])
+async def test_a_container_that_ends_while_it_is_measured_has_no_figures(tmp_path: Path, answer: bytes) -> None:
+    """No answer, and zeros that nobody measured, are no figures and no error; real ones are handed on."""
+    sample = b'{"read":"2026-01-01T00:00:00Z","memory_stats":{"usage":7}}'
+    async with scripted(tmp_path, lambda line: reply(sample if "/live/" in line else answer)) as (client, _):
+        figures = usage.from_stats(await client.stats("ended"))
+        control = usage.from_stats(await client.stats("live"))
+
+    assert Usage() == figures
+    assert 7 == control.memory_bytes
+
+
+@pytest.mark.parametrize("answer", [b"", b"null", b"[]", b"3"])
+@pytest.mark.parametrize("method", ["inspect", "wait", "image", "create"])
+async def test_an_answer_that_is_no_object_is_a_platform_error(tmp_path: Path, method: str, answer: bytes) -> None:
+    """An engine that shuts down may end an answer before its first byte: callers see whose fault it is."""
+    asked = {"inspect": ("x",), "wait": ("x",), "image": ("x",), "create": ({}, "x")}[method]
+    async with scripted(tmp_path, lambda _: reply(answer)) as (client, _):
+        with pytest.raises(PlatformError) as caught:
+            await getattr(client, method)(*asked)
+
+    assert "LAUNCH-004" == caught.value.id
 
 
 async def test_an_endless_answer_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
