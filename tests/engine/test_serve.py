@@ -140,9 +140,9 @@ def containers() -> set[str]:
 
 
 async def settled(served: Served, wanted: int) -> set[str]:
-    """Return the containers of a gateway, when so many are left : what is retired takes its time."""
+    """Return the containers of a gateway, when so many are left: what is retired takes its time."""
     async with asyncio.timeout(60):
-        while wanted < len(running := launched(served.audit) & containers()):
+        while wanted < len(running := launched(served.audit) & containers()):  # noqa: ASYNC110 - the engine has no event of ours
             await asyncio.sleep(0.1)
     return running
 
