@@ -69,7 +69,8 @@ class Talk:
         self._refusing = refusing
         self._who = Who(place, identity, (), transport)
         self._open = False
-        self._calls: dict[uuid.UUID, asyncio.Task[None]] = {}
+        self._calls: dict[uuid.UUID, asyncio.Task[str]] = {}
+        self._taking: set[uuid.UUID] = set()
         self._others: set[asyncio.Task[None]] = set()
 
     async def take(self, data: bytes) -> bool:
@@ -138,10 +139,16 @@ class Talk:
             return
         task = asyncio.create_task(self._carry(request))
         self._calls[request.request_id] = task
-        task.add_done_callback(lambda _done: self._calls.pop(request.request_id, None))
+        if request.mode == "async":
+            self._taking.add(request.request_id)
+        task.add_done_callback(lambda _done: self._over(request.request_id))
 
-    async def _carry(self, request: ToolRequest) -> None:
-        """Carry one call to its last response."""
+    def _over(self, request: uuid.UUID) -> None:
+        self._calls.pop(request, None)
+        self._taking.discard(request)
+
+    async def _carry(self, request: ToolRequest) -> str:
+        """Carry one call to its last response; return the id of the job that it became, if any."""
         speaking = asyncio.Lock()
         latest: list[Progress] = []
 
@@ -167,8 +174,10 @@ class Talk:
                 await self._say(to_json(said))
             if said.job_id is not None and "stream" in self._who.capabilities:
                 self._begin(self._follow(str(said.job_id)))
+            return str(said.job_id or "")
         except SandboxError as error:
             await self._refuse(error, request)
+            return ""
         except asyncio.CancelledError:
             for task in pushes:
                 task.cancel()
@@ -187,6 +196,10 @@ class Talk:
             call = self._calls.get(uuid.UUID(named))
         except ValueError:
             call = None
+        if call is not None and uuid.UUID(named) in self._taking:  # it is on disk, or will be: end it as a job
+            named, call = await call, None
+            if not named:
+                return
         if call is None:
             await self._say(to_json(self._service.told(await self._service.cancel(self._who, named))))
             return

@@ -12,7 +12,7 @@ import asyncio
 import time
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -80,6 +80,7 @@ class Jobs:
         self._progress: dict[str, Progress] = {}
         self._ends: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._expiring: asyncio.Task[None] | None = None
+        self._changing: set[asyncio.Task[Any]] = set()
         self._paused = True
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Jobs:
         tasks = [*self._tasks.values(), *([self._expiring] if self._expiring else [])]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._changing, return_exceptions=True)
         await self._do(self._store.close)
         self._thread.shutdown()
 
@@ -119,6 +120,9 @@ class Jobs:
         named = replace(asked, id=str(uuid.uuid4()))
         scope = self._scope.child().within(driver=self._name(asked.door), tenant=asked.identity.tenant.tenant)
         scope.intent("job.accept", job=named.id, kind=asked.kind, tool=asked.tool, request_id=asked.request_id)
+        return await self._whole(self._taken(named))
+
+    async def _taken(self, named: Asked) -> Job:
         job, fresh = await self._do(self._store.add, named, time.time())
         if fresh:
             tenant = job.identity.tenant.tenant
@@ -149,6 +153,10 @@ class Jobs:
         """
         found = await self.find(job, identity, door)
         self._scope_of(found).intent("job.cancel", job=found.id, tool=found.tool)
+        done = await self._whole(self._cancelled(found))
+        return await self.find(job, identity, door), done
+
+    async def _cancelled(self, found: Job) -> bool:
         error = DialectRefused("DIA-016", "the job was cancelled")
         done = await self._do(self._store.end, found.id, "cancelled", refused(error), time.time())
         if done:
@@ -156,7 +164,7 @@ class Jobs:
             if task is not None:
                 task.cancel()
             self._ended(found)
-        return await self.find(job, identity, door), done
+        return done
 
     def progress(self, job: str) -> Progress | None:
         """Return how far a running job is; kept in memory only."""
@@ -275,6 +283,13 @@ class Jobs:
     def _name(self, path: str) -> str:
         door = self._doors(path)
         return door.name if door is not None else ""
+
+    async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what some work gives, which goes on to its end when the caller goes away: disk and memory agree."""
+        task = asyncio.create_task(work)
+        self._changing.add(task)
+        task.add_done_callback(self._changing.discard)
+        return await asyncio.shield(task)
 
     async def _do(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)

@@ -1,0 +1,130 @@
+"""Jobs whose client goes away or gives up in the middle: nothing is forgotten, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.dialect.handshake import Offer
+from sandbox.dialect.invoke import message_of
+from sandbox.dialect.jobs.desk import Jobs
+from sandbox.dialect.jobs.model import Asked
+from sandbox.dialect.model import Limits, ToolRequest
+from sandbox.dialect.service import Place, Service
+from sandbox.dialect.talk import Say, Talk
+from sandbox.dialect.versions import CAPABILITIES
+from sandbox.serve.identity.model import anonymous
+from tests.dialect_lab import OPEN, DialectLab, dialect_lab, invocation, shake, until
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep the file of jobs busy, so that every change of it waits."""
+    other = sqlite3.connect(folder / "jobs.sqlite", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+
+
+def jobs_of(lab: DialectLab) -> Jobs:
+    """Return the jobs of a gateway."""
+    desk: Any = lab.stage.app.sessions.tasks
+    found: Jobs = desk(anonymous(), door_of(lab)).jobs
+    return found
+
+
+def door_of(lab: DialectLab) -> Any:
+    """Return the open endpoint's door."""
+    return next(one for one in lab.stage.app.doors if one.name == "open")
+
+
+def talking(lab: DialectLab, jobs: Jobs, say: Say) -> Talk:
+    """Return a conversation with the open endpoint."""
+    gateway, door = lab.stage.app.gateway, door_of(lab)
+    offer = Offer(
+        "com.example/open", CAPABILITIES, Limits(calls_per_second=1.0, calls_at_once=1, jobs=1, message_bytes=1)
+    )
+    return Talk(Place(door, OPEN, offer), anonymous(), Service(gateway.quotas, jobs, gateway.scope), "ws", say)
+
+
+def asked(**arguments: Any) -> Asked:
+    """Return a call of the open endpoint's tool."""
+    request = ToolRequest(request_id=uuid.uuid4(), tool_id="tool", arguments=arguments, mode="async")
+    message = message_of(request)
+    return Asked("dialect", str(request.request_id), "/mcp/open", "tool", anonymous(), message.params, "d", 60.0)
+
+
+async def test_a_job_whose_client_goes_away_while_it_is_taken_runs(tmp_path: Path) -> None:
+    """A job that reached the disk is run, though nobody waited for its handle; the repeated request finds it."""
+    async with dialect_lab(tmp_path) as lab:
+        jobs, wanted = jobs_of(lab), asked(a=7)
+        with held(tmp_path):
+            taking = asyncio.create_task(jobs.take(wanted))
+            await until(lambda: bool(lab.stage.recorder.named("job.accept")))
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+        again = await jobs.take(wanted)
+        await until(lambda: bool(lab.stage.server.calls))
+        said = await lab.ended(again.id)
+
+    assert ([{"a": 7}], "success") == (lab.stage.server.calls, said["status"])
+
+
+async def test_a_job_whose_client_goes_away_while_it_is_cancelled_is_cancelled_at_its_server(tmp_path: Path) -> None:
+    """A job that is cancelled on disk does not go on at the server, whoever waited for that."""
+    async with dialect_lab(tmp_path) as lab:
+        lab.stage.server.slow = 300.0
+        jobs = jobs_of(lab)
+        door_of(lab).call_timeout = 300.0  # what ends the call is not its own deadline
+        job = await jobs.take(asked(slow=True))
+        await until(lambda: bool(lab.stage.server.calls))
+        with held(tmp_path):
+            cancelling = asyncio.create_task(jobs.cancel(job.id, job.identity, job.door))
+            await until(lambda: bool(lab.stage.recorder.named("job.cancel")))
+            cancelling.cancel()
+            await asyncio.gather(cancelling, return_exceptions=True)
+        await until(lambda: bool(lab.stage.server.cancelled))
+        said = await lab.ended(job.id)
+
+    assert "DIA-016" == said["error"]["id"]
+
+
+async def test_a_request_that_is_cancelled_while_it_becomes_a_job_leaves_no_job_that_runs(tmp_path: Path) -> None:
+    """Who cancels before the handle is there is told of a cancelled job, and nothing of it goes on."""
+    said: list[Any] = []
+
+    async def say(message: Any) -> None:
+        said.append(message)
+
+    async with dialect_lab(tmp_path) as lab:
+        lab.stage.server.slow = 30.0
+        talk = talking(lab, jobs_of(lab), say)
+        await talk.take(json.dumps(shake("ws", capabilities=["async"])).encode())
+        request = invocation(mode="async", slow=True)
+        with held(tmp_path):
+            await talk.take(json.dumps(request).encode())
+            await until(lambda: bool(lab.stage.recorder.named("job.accept")))
+            cancelling = asyncio.create_task(talk.take(json.dumps({"cancel": request["request_id"]}).encode()))
+            for _ in range(50):  # the loop's turns, not time: the message is read before the file is free
+                await asyncio.sleep(0)
+        await cancelling
+        handle = said[1].get("job_id")
+        after = await lab.ended(str(handle))
+        await talk.close()
+
+    assert ["in_progress", "error"] == [one["status"] for one in said[1:]]
+    assert "DIA-016" == said[2]["error"]["id"] == after["error"]["id"]
+    assert handle == said[2]["job_id"]
