@@ -163,8 +163,16 @@ class Jobs:
             task = self._tasks.get(found.id)
             if task is not None:
                 task.cancel()
+            else:
+                self._unqueue(found)
             self._ended(found)
         return done
+
+    def _unqueue(self, job: Job) -> None:
+        """Let go of a job that waits for its turn."""
+        queue = self._waiting.get(job.identity.tenant.tenant, deque())
+        for one in [one for one in queue if one.id == job.id]:
+            queue.remove(one)
 
     def progress(self, job: str) -> Progress | None:
         """Return how far a running job is; kept in memory only."""

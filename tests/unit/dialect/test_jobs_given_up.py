@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.dialect.bounds import JobBounds
 from sandbox.dialect.handshake import Offer
 from sandbox.dialect.invoke import message_of
 from sandbox.dialect.jobs.desk import Jobs
@@ -128,3 +129,17 @@ async def test_a_request_that_is_cancelled_while_it_becomes_a_job_leaves_no_job_
     assert ["in_progress", "error"] == [one["status"] for one in said[1:]]
     assert "DIA-016" == said[2]["error"]["id"] == after["error"]["id"]
     assert handle == said[2]["job_id"]
+
+
+async def test_a_cancelled_job_is_not_kept_waiting_for_its_turn(tmp_path: Path) -> None:
+    """Jobs that are cancelled before their turn leave memory at once, however long the ones before them take."""
+    async with dialect_lab(tmp_path, jobs=JobBounds(running=1)) as lab:
+        lab.stage.server.slow = 30.0
+        jobs = jobs_of(lab)
+        await jobs.take(asked(slow=True))
+        others = [await jobs.take(asked(number=number)) for number in range(5)]
+        for one in others[1:]:
+            await jobs.cancel(one.id, one.identity, one.door)
+        left = [one.id for queue in jobs._waiting.values() for one in queue]
+
+    assert [others[0].id] == left
