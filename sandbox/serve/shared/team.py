@@ -82,6 +82,7 @@ class Team:
 
     Attributes:
         id: of this gateway, for as long as it runs.
+        address: see above.
         duties: set by whoever builds the gateway, before :meth:`begin`.
         store: shared.
     """
@@ -92,7 +93,7 @@ class Team:
         self.lease = lease
         self.duties = Duties()
         self._scope = scope
-        self._address = address
+        self.address = address
         self._until = 0.0
         self._homes: dict[str, tuple[TenantId, int]] = {}
         self._using: Counter[str] = Counter()
@@ -100,6 +101,7 @@ class Team:
         self._cleaned: set[str] = set()
         self._reachable = True
         self._task: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         self.tidy: Callable[[], Awaitable[None]] | None = None
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -114,9 +116,10 @@ class Team:
 
     async def leave(self) -> None:
         """End the heartbeat and let go of everything at once, so that others need not wait."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._cleaning):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._until = 0.0
         with contextlib.suppress(StateUnavailable):
             for record in await self.store.renew(self.id, 0):
@@ -145,20 +148,24 @@ class Team:
                 del self._using[name]
 
     async def _home(self, name: str, tenant: TenantId) -> Home:
-        if asyncio.get_running_loop().time() >= self._until:
-            raise StateUnavailable("this gateway's own heartbeat is late")
+        self._check_beating()
         known = self._homes.get(name)
         if known is not None:
-            return Home(True, self._address, known[1])
+            return Home(True, self.address, known[1])
         while name in self._leaving:
             await self._leaving[name].wait()
-        record = await self.store.acquire(Record("home", name, "", self.id, self._address), self.lease)
+        record = await self.store.acquire(Record("home", name, "", self.id, self.address), self.lease)
+        self._check_beating()  # whatever was held when the store was asked may have been let go of meanwhile
         mine = record.holder == self.id
         if mine and name not in self._homes:
             self._homes[name] = (tenant, record.fence)
             with contextlib.suppress(SandboxError):  # it announces nothing: each call has records of its own
                 self._scope.within(tenant=tenant).fact("gateway.home", gateway=self.id, fence=record.fence)
         return Home(mine, record.value, record.fence)
+
+    def _check_beating(self) -> None:
+        if asyncio.get_running_loop().time() >= self._until:
+            raise StateUnavailable("this gateway's own heartbeat is late")
 
     async def _give_up_unneeded(self) -> None:
         """Let other gateways have tenants that nobody uses here."""
@@ -175,11 +182,18 @@ class Team:
     # --- heartbeat -------------------------------------------------------------------------------------------------
     async def _join(self) -> None:
         started = asyncio.get_running_loop().time()
-        about = json.dumps({"address": self._address, "owner": self.duties.owner})
+        about = json.dumps({"address": self.address, "owner": self.duties.owner})
         await self.store.put(Record("gateway", self.id, GATEWAYS, self.id, about), self.lease)
         self._until = started + self.lease * 0.75
 
     async def _keep(self) -> None:
+        watching = asyncio.create_task(self._let_go_in_time())
+        try:
+            await self._beats()
+        finally:
+            watching.cancel()
+
+    async def _beats(self) -> None:
         loop, beats = asyncio.get_running_loop(), 0
         while True:
             left = self._until - loop.time()
@@ -187,13 +201,30 @@ class Team:
             try:
                 await self._beat()
                 beats += 1
-                if not beats % SWEEP_EVERY:
-                    await self.clean_up()
+                if not beats % SWEEP_EVERY and (self._cleaning is None or self._cleaning.done()):
+                    self._cleaning = asyncio.create_task(self._clean_beside())  # an engine may take its time
                 self._tell(reachable=True)
-            except StateUnavailable as error:
-                self._tell(reachable=False, reason=error.cause)
             except Exception as error:  # noqa: BLE001 - without a heartbeat it would hold on for ever
-                self._tell(reachable=self._reachable and isinstance(error, SandboxError), reason=type(error).__name__)
+                self._failed(error)
+
+    async def _clean_beside(self) -> None:
+        try:
+            await self.clean_up()
+        except Exception as error:  # noqa: BLE001 - it is tried again
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, StateUnavailable):
+            self._tell(reachable=False, reason=error.cause)
+        else:
+            self._tell(reachable=self._reachable and isinstance(error, SandboxError), reason=type(error).__name__)
+
+    async def _let_go_in_time(self) -> None:
+        """Let go of everything once a heartbeat is late, whatever the heartbeat itself is waiting for."""
+        loop = asyncio.get_running_loop()
+        while True:
+            left = self._until - loop.time()
+            await asyncio.sleep(left if left > 0 else self.lease / 4)
             if 0 < self._until <= loop.time():
                 self._lose("the heartbeat is late")
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from sandbox.events import Scope, Trace
-from sandbox.serve.shared.interface import Record, StateUnavailable
+from sandbox.serve.ratelimit import MICRO
+from sandbox.serve.shared.interface import Record, StateUnavailable, name_of
 from sandbox.serve.shared.memory import MemoryStore
-from sandbox.serve.shared.team import Duties, Team
+from sandbox.serve.shared.team import SWEEP_EVERY, Duties, Team
 from sandbox.tenant import TenantId
 from sandbox.testing.memory import MemoryRecorder
 
@@ -135,3 +136,87 @@ async def test_who_leaves_lets_go_of_everything() -> None:
         assert home.mine
     assert await store.renew(one.id, 1) == []
     await other.leave()
+
+
+async def test_what_a_dead_gateway_left_takes_its_time_and_nothing_is_lost() -> None:
+    """Cleaning up after others, which may take longer than a lease, does not hold the heartbeat up."""
+    store = Trying()
+    gone, _, _ = team_of(store)
+    gone.duties.owner = "gone"
+    await gone._join()
+    await store.drop("gateway", gone.id)
+    team, recorder, lost = team_of(store)
+    begun, end, beats = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def clean(owner: str) -> int:
+        assert owner == "gone"
+        begun.set()
+        await end.wait()
+        return 1
+
+    async def beat() -> None:
+        beats.append("beat")
+
+    team.duties.clean, store.instead = clean, beat
+    await team.begin()
+    async with team.at_home(ACME) as home:
+        assert home.mine
+    await asyncio.wait_for(begun.wait(), 20)
+    beats.clear()
+    await eventually(lambda: len(beats) >= 2 * SWEEP_EVERY or bool(lost))
+    assert (lost, team.well) == ([], True)
+    end.set()
+    await eventually(lambda: any(fact.name == "gateway.reap" for fact in recorder.facts))
+    await team.leave()
+
+
+async def test_a_heartbeat_that_hangs_lets_go_before_the_lease_ends() -> None:
+    """Whatever a beat waits for, everything is let go of while no other gateway can have taken over."""
+    store = Trying()
+    team, _, _ = team_of(store, lease=8.0)
+    ours: list[bool] = []
+
+    def lost() -> None:
+        _, ends = store._records["home", name_of("home", ACME)]
+        ours.append(ends > int(time.monotonic() * MICRO))
+
+    team.duties.lost = lost
+    await team.begin()
+    async with team.at_home(ACME) as home:
+        assert home.mine
+    hang = asyncio.Event()
+    store.instead = hang.wait
+    await eventually(lambda: bool(ours))
+    assert ours == [True]
+    assert not team.well
+    store.instead = None
+    await team.leave()
+
+
+async def test_a_home_that_comes_after_everything_was_let_go_of_is_none() -> None:
+    """A store that answers late gives a tenant to nobody who would not notice that others took over."""
+    store = Trying()
+    team, _, lost = team_of(store)
+    late, acquire = asyncio.Event(), store.acquire
+
+    async def acquiring(record: Record, seconds: float) -> Record:
+        found = await acquire(record, seconds)
+        await late.wait()
+        return found
+
+    store.acquire = acquiring  # type: ignore[method-assign]
+    await team.begin()
+
+    async def come() -> bool:
+        async with team.at_home(ACME) as home:
+            return home.mine
+
+    coming = asyncio.create_task(come())
+    await asyncio.sleep(0)
+    store.instead = asyncio.Event().wait
+    await eventually(lambda: lost == ["all"])
+    late.set()
+    with pytest.raises(StateUnavailable, match="GATE-060"):
+        await coming
+    store.instead = None
+    await team.leave()
