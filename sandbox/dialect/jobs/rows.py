@@ -29,6 +29,13 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 COLUMNS: Final = (
     "id, kind, request_id, door, tool, owner, identity, params, digest, state, created, updated, ttl, outcome, attempts"
 )
+BRIEF: Final = COLUMNS.replace("params", "NULL").replace(
+    "outcome",
+    "CASE WHEN outcome IS NULL OR length(outcome) <= 4096 THEN outcome"
+    """ WHEN state='success' THEN '{"result": {}}' ELSE '{"failure": {}}' END""",
+)
+"""The same without what is large: an outcome of more than 4 KiB says only whether it is one of success."""
+
 LIVE: Final = "('waiting', 'running')"
 
 

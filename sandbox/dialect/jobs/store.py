@@ -21,7 +21,7 @@ from sandbox import jsontext
 from sandbox.dialect.bounds import JobBounds
 from sandbox.dialect.invoke import Outcome
 from sandbox.dialect.jobs.model import Asked, Job, State, identity_to_json
-from sandbox.dialect.jobs.rows import COLUMNS, LIVE, TABLES, guarded, job_of, key_of, over, too_large, unusable
+from sandbox.dialect.jobs.rows import BRIEF, COLUMNS, LIVE, TABLES, guarded, job_of, key_of, over, too_large, unusable
 from sandbox.dialect.refusals import DialectRefused
 
 FORM: Final = 1
@@ -173,10 +173,13 @@ class JobStore:
         return found[0] if found and not over(found[0], now) else None
 
     def of(self, owner: str, door: str, now: float, after: int = 0, most: int = 100) -> list[tuple[int, Job]]:
-        """Return jobs of an owner and endpoint with their numbers, oldest first, after a number."""
+        """Return jobs of an owner and endpoint with their numbers, oldest first, after a number.
+
+        Arguments and large outcomes are not read, for a list may have hundreds: such a job says only how it ended.
+        """
         with guarded():
             rows = self._db.execute(
-                f"SELECT number, {COLUMNS} FROM jobs WHERE owner=? AND door=? AND number>? ORDER BY number LIMIT ?",  # noqa: S608 - constants
+                f"SELECT number, {BRIEF} FROM jobs WHERE owner=? AND door=? AND number>? ORDER BY number LIMIT ?",  # noqa: S608 - constants
                 (owner, door, after, most),
             ).fetchall()
         found = [(int(row[0]), job_of(row[1:])) for row in rows]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -328,3 +330,30 @@ async def test_numbers_of_any_size_are_exact_in_answers_and_outcomes(tmp_path: P
         said = await lab.ended(job)
 
     assert number == json.loads(at_once.content)["result"]["a"] == said["result"]["a"]
+
+
+@pytest.mark.anyio
+async def test_a_list_of_jobs_reads_neither_their_arguments_nor_their_results(tmp_path: Path) -> None:
+    """However large results are, a list says how jobs ended and holds none of them in memory."""
+    big: dict[str, Any] = {"result": {"content": [{"type": "text", "text": "x" * 200_000}]}}
+    ends = [("success", Outcome(result=big["result"])), ("error", Outcome(result={**big["result"], "isError": True}))]
+    async with dialect_lab(tmp_path) as lab:
+        alice = lab.stage.token()
+        jobs = [(await lab.invoke(CLOSED, alice, mode="async", a="y" * 9000)).json()["job_id"] for _ in range(3)]
+        for job in jobs:
+            await lab.ended(job, CLOSED, alice)
+    with contextlib.closing(JobStore(tmp_path / "jobs.sqlite")) as store:
+        for job, (state, outcome) in zip(jobs, ends, strict=False):
+            values = (state, json.dumps(asdict(outcome)).encode(), job)
+            store._db.execute("UPDATE jobs SET state=?, outcome=? WHERE id=?", values)
+        owner, door = store._db.execute("SELECT owner, door FROM jobs").fetchone()
+        listed = [job for _, job in store.of(owner, door, time.time())]
+    async with dialect_lab(tmp_path) as lab:
+        said = (await lab.send("GET", CLOSED + "/jobs/", token=lab.stage.token())).json()["jobs"]
+        whole = await lab.ended(jobs[0], CLOSED, lab.stage.token())
+
+    assert [(job, how) for job, how in zip(jobs, ("success", "error", "success"), strict=True)] == [
+        (one["job_id"], one["status"]) for one in said
+    ]
+    assert all(len(repr(job)) < 8192 and job.params is None for job in listed)
+    assert 200_000 == len(whole["result"]["content"][0]["text"])
