@@ -82,6 +82,7 @@ class Instances:
         self._retiring = Retiring(scope)
         self._space = Room(self._all, self._bound, self._shelf.spare, own, host, scope)
         self._closing = False
+        self._expelled = 0
         self._reaper: asyncio.Task[None] | None = None
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -136,7 +137,11 @@ class Instances:
         self._space.rebound(bounds)
 
     def expel(self) -> None:
-        """End every instance that belongs to a tenant, at once: another gateway may run one for it now."""
+        """End every instance that belongs to a tenant, at once: another gateway may run one for it now.
+
+        Starts that are on their way come to nothing; whoever waits for one is refused (``CALL-077``).
+        """
+        self._expelled += 1
         for held in [one for one in self._all if one.tenant is not None]:
             held.end()
 
@@ -199,9 +204,10 @@ class Instances:
 
     async def acquire(self, driver: str, tenant: TenantId) -> Held:
         """Return the pair's instance, one more user counted; :meth:`release` has to follow."""
-        key = (driver, tenant)
+        key, expelled = (driver, tenant), self._expelled
         while True:
             self._known(driver)
+            self._check_expelled(expelled)
             held = self._bound.get(key)
             if held is not None and held.sound and self._beginning(key) is None:  # a warm one may still be frozen
                 held.leases += 1
@@ -258,6 +264,7 @@ class Instances:
     async def _start(self, key: Key) -> Held:
         """Steps 2 to 7."""
         driver, tenant = key
+        expelled = self._expelled
         old = self._bound.get(key)
         if old is not None:
             old.end()
@@ -269,9 +276,11 @@ class Instances:
             await self._retiring.clear(key, plan)
             self._space.check_tenant(tenant)
             self._space.check_folders(tenant, plan)  # 4
+            self._check_expelled(expelled)
             held = self._shelf.take(served, plan, tenant)  # 5
             if held is None:
                 await self._space.make(plan, tenant)  # 6
+                self._check_expelled(expelled)
                 held = self.begin(Held(served, plan, tenant))
             self._bound[key] = held
             try:
@@ -283,6 +292,10 @@ class Instances:
                 self._bound.pop(key, None)
                 self._retiring.retire(held, 0.0, "replaced")
             return held
+
+    def _check_expelled(self, before: int) -> None:
+        if self._expelled != before:
+            raise CallRefused("CALL-077", "the start was given up: the tenant may have moved", "call again")
 
     async def _back_off(self, key: Key) -> None:
         loop = asyncio.get_running_loop()

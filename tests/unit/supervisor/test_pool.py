@@ -405,3 +405,19 @@ async def test_a_caller_that_gives_up_does_not_end_the_start_of_others() -> None
         said = await second
 
         assert 1 == said["pid"]
+
+
+async def test_who_has_to_let_go_starts_nothing_that_was_on_its_way() -> None:
+    """Instances that wait for their turn when another gateway may have their tenants are not started afterwards."""
+    async with pool(starting=1) as stage:
+        async with stage.pool._gate.slot(BETA):
+            asked = asyncio.create_task(once(stage))
+            await until(lambda: stage.pool._starts)
+            stage.pool.expel()
+        with pytest.raises(CallRefused, match="CALL-077"):
+            await asked
+        left = (stage.server.starts, stage.pool.figures()["instances"])
+        later = await once(stage)
+
+        assert left == (0, 0)
+        assert later["pid"] == 1
