@@ -1,11 +1,13 @@
 """Counts a tenant's servers over all gateways, and keeps two tenants from writing one folder through two gateways.
 
 A claim is put first and counted afterwards: of two gateways that claim at the same moment at least one sees the other,
-so that the bound is never passed; both may be refused.
+so that the bound is never passed; both may be refused. Everybody who waits for a pair waits for one claim; one that is
+broken off, or is being given back, is never taken for one that holds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections import Counter
@@ -14,7 +16,7 @@ from typing import Protocol
 
 from sandbox.errors import CallRefused
 from sandbox.serve.http.doors import Lender, Lent
-from sandbox.serve.shared.interface import Record, name_of
+from sandbox.serve.shared.interface import Record, StateUnavailable, name_of
 from sandbox.serve.shared.team import Team
 from sandbox.supervisor.bounds import PoolBounds
 from sandbox.tenant import TenantId
@@ -51,7 +53,11 @@ class SharedLender:
         self._pool = pool
         self._team = team
         self._claims: set[Pair] = set()
+        self._doubtful: set[Pair] = set()  # may stand in the store, though nobody has them
         self._leasing: Counter[Pair] = Counter()
+        self._claiming: dict[Pair, asyncio.Task[None]] = {}
+        self._dropping: dict[Pair, asyncio.Event] = {}
+        self._lost = 0
         team.tidy = self._tidy
 
     @contextlib.asynccontextmanager
@@ -66,8 +72,7 @@ class SharedLender:
         pair = (driver, tenant)
         self._leasing[pair] += 1
         try:
-            if pair not in self._claims:
-                await self._claim(pair)
+            await self._claimed(pair)
             async with self._pool.lease(driver, tenant, user) as lent:
                 yield lent
         finally:
@@ -75,8 +80,31 @@ class SharedLender:
             if not self._leasing[pair]:
                 del self._leasing[pair]
 
+    async def _claimed(self, pair: Pair) -> None:
+        """Return when a pair is claimed, and has been ever since."""
+        lost = self._lost
+        while pair not in self._claims:
+            if pair in self._dropping:
+                await self._dropping[pair].wait()
+            else:
+                await asyncio.shield(self._claiming.get(pair) or self._begin(pair))
+        if lost != self._lost:
+            raise _moved()
+
+    def _begin(self, pair: Pair) -> asyncio.Task[None]:
+        task = self._claiming[pair] = asyncio.create_task(self._claim(pair))
+
+        def ended(done: asyncio.Task[None]) -> None:
+            del self._claiming[pair]
+            if not done.cancelled():
+                done.exception()  # whoever waited has it
+
+        task.add_done_callback(ended)
+        return task
+
     async def _claim(self, pair: Pair) -> None:
-        driver, tenant = pair
+        (driver, tenant), lost = pair, self._lost
+        self._doubtful.add(pair)
         store, own, group = self._team.store, self._name(pair), name_of("tenant", tenant)
         await store.put(Record("server", own, group, self._team.id), self._team.lease)
         most = self._pool.bounds.of_tenant
@@ -93,17 +121,29 @@ class SharedLender:
                 await self._drop(pair)
                 text = "another tenant's server writes to the folder that this one would write to"
                 raise CallRefused("GATE-066", text, "grant each tenant a folder of its own")
+        if lost != self._lost:
+            raise _moved()
+        self._doubtful.discard(pair)
         self._claims.add(pair)
 
     async def _tidy(self) -> None:
         """Give back what no instance needs any more."""
-        for pair in [one for one in self._claims if not self._leasing[one] and not self._pool.has(*one)]:
+        for pair in [*self._claims, *self._doubtful]:
+            if self._leasing[pair] or pair in self._claiming or self._pool.has(*pair):
+                continue
             self._claims.discard(pair)
-            await self._drop(pair)
+            self._doubtful.add(pair)
+            self._dropping[pair] = asyncio.Event()
+            try:
+                await self._drop(pair)
+                self._doubtful.discard(pair)
+            finally:
+                self._dropping.pop(pair).set()
 
     def forget(self) -> None:
         """Take every claim for lost: each has to be made again."""
         self._claims.clear()
+        self._lost += 1
 
     async def _drop(self, pair: Pair) -> None:
         for kind in ("folder", "server"):
@@ -142,6 +182,10 @@ class HomeLender:
                 raise CallRefused("GATE-061", "the servers of this tenant run at another gateway", mend)
             async with self._lender.lease(driver, tenant, user) as lent:
                 yield lent
+
+
+def _moved() -> StateUnavailable:
+    return StateUnavailable("others may have taken over meanwhile")
 
 
 def _overlap(some: Sequence[str], others: Sequence[str]) -> bool:
