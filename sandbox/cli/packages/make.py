@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from sandbox.mcpkg.find import describe
 from sandbox.mcpkg.manifest import read_package
 from sandbox.mcpkg.model import HttpEndpoint
 from sandbox.mcpkg.trust import load_trust
+from sandbox.registry.history.bare import environment, tree_of
 
 PROVENANCE: Final = "meta/provenance.json"
 
@@ -66,32 +68,45 @@ def _create(arguments: argparse.Namespace) -> int:
 def provenance(folder: Path) -> bytes:
     """Return ``meta/provenance.json`` from git, with the commit's time: the same commit gives the same bytes.
 
+    The folder may be somebody else's, and what its repository configures can start programs: git reads the objects from
+    a repository of ours (ADR 0113), and the configuration as a text file.
+
     Raises:
         UsageError: ``PKG-027``, the folder is not in a git repository with a commit.
     """
-    found = {
-        "sourceRepo": _git(folder, "config", "--get", "remote.origin.url"),
-        "commit": _git(folder, "rev-parse", "HEAD"),
-        "builtAt": _git(folder, "log", "-1", "--format=%cI"),
-        "builtBy": _git(folder, "log", "-1", "--format=%ce"),
-    }
-    if not found["commit"]:
-        raise UsageError("PKG-027", f"{folder} is not in a git repository with a commit", "leave --provenance out")
+    tree = tree_of(folder)
+    if tree is None:
+        raise _no_commit(folder)
+    with environment(tree) as given:
+        found = {
+            "sourceRepo": _git(
+                given, "config", "--file", str(tree.common / "config"), "--no-includes", "--get", "remote.origin.url"
+            ),
+            "commit": tree.commit,
+            "builtAt": _git(given, "log", "-1", "--format=%cI", tree.commit),
+            "builtBy": _git(given, "log", "-1", "--format=%ce", tree.commit),
+        }
+    if not found["builtAt"]:
+        raise _no_commit(folder)
     before, at, after = found["sourceRepo"].partition("@")
     if at and "://" in before:  # an address may hold a token
         found["sourceRepo"] = before.partition("://")[0] + "://" + after
     return json.dumps(found, indent=2, sort_keys=True).encode() + b"\n"
 
 
-def _git(folder: Path, *words: str) -> str:
-    quiet = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+def _no_commit(folder: Path) -> UsageError:
+    return UsageError("PKG-027", f"{folder} is not in a git repository with a commit", "leave --provenance out")
+
+
+def _git(environ: Mapping[str, str], *words: str) -> str:
     try:
         done = subprocess.run(
-            ["git", *quiet, "-C", str(folder), *words],  # noqa: S607 - the git that this person uses
+            ["git", *words],  # noqa: S607 - the git that this person uses
             capture_output=True,
             text=True,
             timeout=30,
             check=False,
+            env=environ,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

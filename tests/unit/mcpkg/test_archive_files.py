@@ -92,3 +92,33 @@ def test_provenance_is_of_the_commit(tmp_path: Path) -> None:
     )
     assert provenance(source) == provenance(source)
     assert not list(tmp_path.rglob("evil-ran"))
+
+
+def test_nothing_that_a_repository_configures_is_run_for_its_provenance(tmp_path: Path) -> None:
+    """A signed commit and a configured verifier, which plain git starts, start nothing here."""
+    source, ran = folder(echo_folder(tmp_path / "echo"), {}), tmp_path / "evil-ran"
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    evil.chmod(0o755)
+
+    def git(*words: str, given: str = "") -> str:
+        who = ("-c", "user.name=A", "-c", "user.email=a@b.example")
+        run = ["git", "-C", str(source), *who, *words]
+        return subprocess.run(run, check=True, capture_output=True, text=True, input=given).stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    plain = git("cat-file", "commit", "HEAD")
+    head, _, message = plain.partition("\n\n")
+    lines = "-----BEGIN PGP SIGNATURE-----\n \n YQ==\n -----END PGP SIGNATURE-----"
+    signed = git("hash-object", "-t", "commit", "-w", "--stdin", given=f"{head}\ngpgsig {lines}\n\n{message}\n")
+    git("update-ref", "HEAD", signed)
+    git("config", "log.showSignature", "true")
+    git("config", "gpg.program", str(evil))
+    found = json.loads(provenance(source))
+    quiet = ran.exists()
+    git("log", "-1")
+
+    assert (signed, "a@b.example", False) == (found["commit"], found["builtBy"], quiet)
+    assert ran.exists(), "plain git runs it"
