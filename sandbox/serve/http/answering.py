@@ -115,6 +115,7 @@ class Writer:
             first = []
         await self._begin(200, (*EVENT_HEADERS, *_raw(how.headers)))
         opening = how.opening or b": \n\n"
+        stream.told = bool(stream.key)
         if stream.key and how.priming:
             opening = f"id: {stream.key}.0\nretry: {RETRY_MS}\ndata: \n\n".encode()
         await self._body(opening + _events(stream, first), more=True)

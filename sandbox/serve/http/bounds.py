@@ -48,7 +48,7 @@ MAX_KEPT_EVENTS: Final = 256
 """Events of one stream that are kept for a client that comes back with ``Last-Event-ID``."""
 
 MAX_KEPT_BYTES: Final = 256 * KIB
-"""Bytes of them; the newest is kept whatever its size."""
+"""Bytes of them, and of all streams of one session that have ended; the newest is kept whatever its size."""
 
 MAX_KEPT_STREAMS: Final = 64
 """Streams of one session that can be resumed; older ones that have ended are forgotten."""

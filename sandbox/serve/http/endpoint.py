@@ -203,7 +203,10 @@ class Endpoint:
 
     async def _reply(self, arrival: Arrival, session: HttpSession, stream: Stream, headers: dict[str, str]) -> None:
         how = Response(headers=headers, priming=session.version >= V2025_11_25)
-        await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
+        try:
+            await Writer(arrival.receive, arrival.send, self._bounds).answer(stream, how)
+        finally:
+            session.answered(stream)
 
     def _check_session_version(self, arrival: Arrival, session: HttpSession, message: Message | None) -> None:
         named = arrival.headers.get("mcp-protocol-version")

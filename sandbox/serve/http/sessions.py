@@ -19,7 +19,7 @@ from typing import Final
 from sandbox.errors import SandboxError, ServerFault
 from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.client_tasks import Tasks
-from sandbox.serve.http.bounds import MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
+from sandbox.serve.http.bounds import MAX_KEPT_BYTES, MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
 from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind, Door
 from sandbox.serve.http.moving import moving
@@ -98,10 +98,19 @@ class HttpSession:
         self._number += 1
         stream = Stream(f"{self._tag}{self._number}")
         self._streams[stream.key] = stream
-        over = [key for key, one in self._streams.items() if one.over and one is not self.standing]
-        for key in over[:-MAX_KEPT_STREAMS]:
-            del self._streams[key]
         return stream
+
+    def answered(self, stream: Stream) -> None:
+        """Take note that a response is over, and let go of what nobody can come back for, and of what is too much."""
+        if not stream.told:
+            self._streams.pop(stream.key, None)
+        over = [one for one in self._streams.values() if one.over and not one.reader and one is not self.standing]
+        size = sum(one.size for one in over)
+        for number, one in enumerate(over[:-1]):
+            if len(over) - number <= MAX_KEPT_STREAMS and size <= MAX_KEPT_BYTES:
+                break
+            size -= one.size
+            del self._streams[one.key]
 
     def resumed(self, last_id: str) -> Stream:
         """Return the stream that an event id belongs to, wound back to after it.

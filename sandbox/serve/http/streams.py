@@ -7,7 +7,6 @@ dropped beyond a bound; an answer never is, and there is at most one on a respon
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 
 from sandbox.serve.http.bounds import MAX_KEPT_BYTES, MAX_KEPT_EVENTS, MAX_WAITING_BYTES
@@ -34,6 +33,7 @@ class Stream:
         read: number of the last message that a response has taken.
         dropped: notifications that were not kept.
         reader: somebody reads it now.
+        told: an event of it went out with its id, so that a client may come back for what follows.
     """
 
     def __init__(self, key: str = "") -> None:
@@ -42,8 +42,9 @@ class Stream:
         self.read = 0
         self.dropped = 0
         self.reader = False
+        self.told = False
         self._count = 0
-        self._events: deque[Sent] = deque()
+        self._events: list[Sent] = []
         self._bytes = 0
         self._news = asyncio.Event()
 
@@ -95,6 +96,11 @@ class Stream:
         """Whether nothing is left to read, now and later."""
         return self.over and self.read >= self._count
 
+    @property
+    def size(self) -> int:
+        """Bytes that it keeps."""
+        return self._bytes
+
     def _waiting(self) -> int:
         return sum(len(one.data) for one in self._events if one.number > self.read) if self._bytes else 0
 
@@ -102,7 +108,7 @@ class Stream:
         """Drop what has been read and need not be kept; the newest stays on a stream that can be resumed."""
         keep = 1 if self.key else 0
         while len(self._events) > keep and self._events[0].number <= self.read and self._too_much():
-            self._bytes -= len(self._events.popleft().data)
+            self._bytes -= len(self._events.pop(0).data)
 
     def _too_much(self) -> bool:
         return not self.key or len(self._events) > MAX_KEPT_EVENTS or self._bytes > MAX_KEPT_BYTES

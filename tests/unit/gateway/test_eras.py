@@ -9,6 +9,9 @@ import pytest
 from mcp import Client, ClientSession
 from mcp.client.sse import sse_client
 
+from sandbox.serve.http.bounds import MAX_KEPT_BYTES
+from sandbox.serve.http.sessions import HttpSession
+from sandbox.serve.ratelimit import Rate
 from tests.gateway_lab import EVENTS, SECRET, V25, Server, call, events, lab, modern, request
 
 pytestmark = pytest.mark.anyio
@@ -75,6 +78,35 @@ async def test_a_broken_stream_is_resumed_where_it_broke() -> None:
         numbers = [message.get("id") or message["params"]["progress"] for _, message in events(again)]
         assert [2, 7] == numbers
         assert 1 == len(stage.server.calls)
+
+
+async def kept_by(session: HttpSession) -> list[int]:
+    """Return the bytes of each stream that a session keeps, when the gateway has seen the last response end too."""
+    streams = session._streams
+    async with asyncio.timeout(30):
+        while any(one.reader or (one.over and not one.told) for one in streams.values()):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+    return [one.size for one in streams.values() if one is not session.standing]
+
+
+async def test_what_is_kept_for_clients_that_come_back_is_bounded() -> None:
+    """Nothing of a plain answer is kept, for it had no id to come back with; of event streams so many bytes in all."""
+    async with lab(json_wait=5.0, rate=Rate(1e6, 1_000_000)) as stage:
+        headers = await stage.session()
+        (session,) = stage.app.sessions._all.values()
+        for number in range(20):
+            assert 200 == (await stage.post("/mcp/open", call(number + 10, mark="x" * 5000), **headers)).status_code
+        after_plain = await kept_by(session)
+        for number in range(12):
+            body = call(number + 50, steps=1, mark="x" * 40_000)
+            body["params"]["_meta"] = {"progressToken": "t"}
+            answer = await stage.post("/mcp/open", body, **headers)
+            assert "event-stream" in answer.headers["content-type"]
+        kept = await kept_by(session)
+
+    assert [] == after_plain
+    assert 1 < len(kept) < 12
+    assert max(kept) * 12 > MAX_KEPT_BYTES >= sum(kept) - max(kept)
 
 
 async def test_a_stream_begins_with_an_id_for_clients_that_know_it_and_only_for_them() -> None:
