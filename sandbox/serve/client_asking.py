@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sandbox import jsontext
 from sandbox.errors import CallRefused, SandboxError
+from sandbox.events import Scope
 from sandbox.serve.asking import ASKABLE, Asking, Question, answer_of
 from sandbox.serve.calls import Caller
 from sandbox.serve.client_model import CallInfo
@@ -22,6 +24,26 @@ from sandbox.transport.interface import Channel
 from sandbox.transport.pending import OWN_PREFIX
 from sandbox.wire import meta
 from sandbox.wire.jsonrpc import Failure, Notification, Request, RequestId, Result
+
+
+class Judge(Protocol):
+    """What decides whether a question may be put: :class:`sandbox.serve.asking.Asking`."""
+
+    def judge(self, method: str, params: Mapping[str, Any], caller: Caller) -> Question:
+        """Return the question as it may reach the client, or raise SandboxError."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """Which server asks, where a session works with several.
+
+    Attributes:
+        asking: judges its questions.
+        scope: where they are recorded.
+    """
+
+    asking: Judge
+    scope: Scope
 
 
 class ClientAsker:
@@ -59,22 +81,26 @@ class ClientAsker:
         """Return the methods that the client of a request can be asked."""
         return frozenset(method for method, name in ASKABLE.items() if name in call.client_capabilities)
 
-    async def ask(self, call: CallInfo, wanted: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Answers:
+    async def ask(
+        self, call: CallInfo, wanted: Mapping[str, tuple[str, Mapping[str, Any]]], *, by: AskedBy | None = None
+    ) -> Answers:
         """Return the client's answers to questions that a server has while it carries a call: all of them, or none.
 
         Args:
             call: the request that is carried.
             wanted: the server's name of each question → method and parameters.
+            by: the server; ``None``: the session's only one.
 
         Raises:
             CallRefused: one may not be asked; ``CALL-093`` the client cannot be, or did not answer.
             AuditUnavailable: it could not be recorded, so it was not asked.
         """
+        server = by or AskedBy(self._asking, call.scope)
         names = shown_names(list(wanted))
-        questions = {shown: self._judged(call, *wanted[name]) for shown, name in names.items()}
+        questions = {shown: self._judged(call, server, *wanted[name]) for shown, name in names.items()}
         for one in questions.values():
             digest = jsontext.digest(one.params)
-            call.scope.intent("ask.forward", method=one.method, rules=list(one.rules), question=digest)
+            server.scope.intent("ask.forward", method=one.method, rules=list(one.rules), question=digest)
         answers: Answers = {}
         try:
             put = self._park if call.era == "stateless" else self._send_all
@@ -86,17 +112,17 @@ class ClientAsker:
         finally:
             for name, one in questions.items():
                 status = str(answers[name].get("action", "ok"))[:16] if name in answers else "error"
-                call.scope.outcome("ask.forward", method=one.method, status=status)
+                server.scope.outcome("ask.forward", method=one.method, status=status)
         return {names[shown]: answer for shown, answer in answers.items()}
 
-    def _judged(self, call: CallInfo, method: str, params: Mapping[str, Any]) -> Question:
+    def _judged(self, call: CallInfo, server: AskedBy, method: str, params: Mapping[str, Any]) -> Question:
         try:
             if method not in self.offered(call):
                 raise CallRefused("CALL-093", f"the client takes no {ASKABLE.get(method, method[:40])}", "use another")
-            return self._asking.judge(method, params, self._caller)
+            return server.asking.judge(method, params, self._caller)
         except SandboxError as refusal:
             record = {"decision": "deny", **getattr(refusal, "record", {})}
-            call.scope.fact("ask.decide", method=method[:64], reason=refusal.id, **record)
+            server.scope.fact("ask.decide", method=method[:64], reason=refusal.id, **record)
             raise
 
     # --- handshake clients -----------------------------------------------------------------------------------------

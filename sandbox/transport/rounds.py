@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sandbox.limits import KIB, MAX_INPUT_ROUNDS
 from sandbox.transport.outcomes import InputRequired
@@ -25,8 +25,13 @@ ASKABLE: Final = frozenset(("sampling/createMessage", "elicitation/create"))
 """What may be put to a client."""
 
 
-AskClient = Callable[[Mapping[str, tuple[str, Mapping[str, Any]]]], Awaitable[dict[str, dict[str, Any]]]]
-"""Puts questions to a client."""
+class AskClient(Protocol):
+    """Puts questions to a client."""
+
+    def __call__(
+        self, wanted: Mapping[str, tuple[str, Mapping[str, Any]]], /, *, by: Any = ...
+    ) -> Awaitable[dict[str, dict[str, Any]]]:
+        """Return the answers by name; ``by`` says which server asks where a client's session works with several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A caller gets the drivers that its credential covers. A driver that cannot be had now is left out and recorded; the
 others go on. A request that names a tool lends only that tool's server; listing lends all of them. Resources are listed
-and read, not watched: a subscription belongs to one server.
+and read, not watched: a subscription belongs to one server. What a server asks while it carries a call is judged as at
+its own endpoint, and its answer goes to that server alone (:mod:`sandbox.serve.http.questions`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sandbox.errors import CallRefused, SandboxError
 from sandbox.events import Scope
+from sandbox.serve.calls import Caller
 from sandbox.serve.client_lists import declared_for
 from sandbox.serve.client_model import CallInfo, SessionOptions
 from sandbox.serve.client_replies import Clean
 from sandbox.serve.http.bounds import REFUSALS_AT_ONCE, REFUSALS_PER_SECOND
 from sandbox.serve.http.doors import Behind, Door
+from sandbox.serve.http.questions import AllAsking, towards
 from sandbox.serve.http.routing import Choice, Router, picked
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, Identity
@@ -28,6 +31,9 @@ from sandbox.transport.limiter import TokenBucket
 from sandbox.transport.peer import PeerListener, ServerPeer
 from sandbox.vet.model import ExposedTool, Exposure
 from sandbox.wire.jsonrpc import Request
+
+if TYPE_CHECKING:
+    from sandbox.serve.asking import Asking
 
 SEPARATOR: Final = "__"
 """Between driver and tool; ids of drivers and contracts have single hyphens, never this."""
@@ -49,6 +55,7 @@ class AggregateDoor:
     def __init__(self, path: str, doors: Sequence[Door], scope: Scope, router: Router | None = None) -> None:
         self.name = "all"
         self.legacy = False
+        self.info = dict(INFO)
         self.path = path
         self.turn = Turn()
         self._scope = scope
@@ -77,7 +84,7 @@ class AggregateDoor:
             doors = self._tried(tool, choice) if tool in choice.routed else self._wanted(identity, request)
             for door in doors:
                 try:
-                    behind[door.name] = await stack.enter_async_context(door.open(identity))
+                    behind[door.name] = await stack.enter_async_context(door.open(identity, request))
                 except SandboxError as error:
                     choice.unavailable[door.name] = f"it could not be had ({error.id})"
                     self._leave_out(door.name, identity, error)
@@ -92,9 +99,13 @@ class AggregateDoor:
             crowd = cast("ServerPeer", Crowd([one.peer for one in behind.values()]))
             timeout = max(one.options.call_timeout for one in behind.values())
             clean = _all_of([one.options.clean for one in behind.values()])
-            options = SessionOptions(server_info=INFO, call_timeout=timeout, clean=clean)
-            exposure = merged(behind, choice)
-            yield Behind(exposure, crowd, AllHandler(behind, choice), scope, options, _following(behind, choice))
+            asking = AllAsking({name: one.options.asking for name, one in behind.items() if one.options.asking})
+            options = SessionOptions(
+                server_info=self.info, call_timeout=timeout, clean=clean, asking=cast("Asking", asking),
+                asker=Caller(identity.tenant),
+            )  # fmt: skip
+            handler = AllHandler(behind, choice, asking)
+            yield Behind(merged(behind, choice), crowd, handler, scope, options, _following(behind, choice))
 
     def _tried(self, tool: str, choice: Choice) -> Iterator[Door]:
         """Yield the driver that is to carry a routed tool, and the next one when it cannot be had."""
@@ -192,27 +203,28 @@ class AllHandler:
 
     behind: Mapping[str, Behind]
     choice: Choice
+    asking: AllAsking
 
     async def call_tool(self, tool: ExposedTool, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
         """Carry one tool call; the driver of a routed one is chosen now, and stays."""
         if tool.name in self.choice.routed:
-            driver = picked(call.scope, tool.name, self.choice.now(tool.name, self.behind))
-            one, name = self.behind[driver], tool.name
+            driver, name = picked(call.scope, tool.name, self.choice.now(tool.name, self.behind)), tool.name
         else:
-            one, name = self._named(tool.name)
+            driver, name = _named(tool.name)
+        one = self.behind[driver]
         inner = one.exposure.tools.get(name)
         own = replace(tool, name=name, definition={**tool.definition, "name": name}) if inner is None else inner
-        return await one.handler.call_tool(own, arguments, call.towards(one.peer, one.scope))
+        return await one.handler.call_tool(own, arguments, self._to(driver, call))
 
     async def get_prompt(self, name: str, arguments: dict[str, Any], call: CallInfo) -> dict[str, Any]:
         """Fetch one prompt."""
-        one, own = self._named(name)
-        return await one.handler.get_prompt(own, arguments, call.towards(one.peer, one.scope))
+        driver, own = _named(name)
+        return await self.behind[driver].handler.get_prompt(own, arguments, self._to(driver, call))
 
     async def read_resource(self, uri: str, call: CallInfo) -> dict[str, Any]:
         """Read one resource, from the first driver that declares it."""
-        one = self._declaring(uri)
-        return await one.handler.read_resource(uri, call.towards(one.peer, one.scope))
+        driver = next(name for name, one in self.behind.items() if declared_for(one.exposure, uri) is not None)
+        return await self.behind[driver].handler.read_resource(uri, self._to(driver, call))
 
     async def watch_resource(self, uri: str, call: CallInfo) -> None:  # noqa: ARG002 - the handler's form
         """Refuse: nothing is watched here."""
@@ -222,19 +234,21 @@ class AllHandler:
         """Complete an argument of a prompt, or of a template."""
         ref = dict(params.get("ref", {}))
         if ref.get("type") == "ref/prompt":
-            one, ref["name"] = self._named(str(ref.get("name")))
+            driver, ref["name"] = _named(str(ref.get("name")))
         else:
-            templates = str(ref.get("uri"))
-            found = (b for b in self.behind.values() if any(r.uri_template == templates for r in b.exposure.resources))
-            one = next(found)
-        return await one.handler.complete({**params, "ref": ref}, call.towards(one.peer, one.scope))
+            template = str(ref.get("uri"))
+            found = (d for d, b in self.behind.items() if any(r.uri_template == template for r in b.exposure.resources))
+            driver = next(found)
+        return await self.behind[driver].handler.complete({**params, "ref": ref}, self._to(driver, call))
 
-    def _named(self, name: str) -> tuple[Behind, str]:
-        driver, _, own = name.partition(SEPARATOR)
-        return self.behind[driver], own
+    def _to(self, driver: str, call: CallInfo) -> CallInfo:
+        return towards(call, driver, self.behind[driver], self.asking)
 
-    def _declaring(self, uri: str) -> Behind:
-        return next(one for one in self.behind.values() if declared_for(one.exposure, uri) is not None)
+
+def _named(name: str) -> tuple[str, str]:
+    """Return driver and own name of a tool or prompt."""
+    driver, _, own = name.partition(SEPARATOR)
+    return driver, own
 
 
 class Crowd:
