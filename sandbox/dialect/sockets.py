@@ -3,6 +3,7 @@
 Before a connection is accepted: ``Host`` and ``Origin`` as for every request, the credential as for every request, the
 number of connections. A page of another origin gets none, so no browser can be made to speak for its user. After it:
 text messages of bounded size and rate, the handshake within ten seconds, then what :mod:`sandbox.dialect.talk` says.
+The credential is looked at again with every message, so a connection lasts no longer than what it was admitted with.
 Messages are not compressed: an inflated one is bounded only after it was inflated, and compression beside a secret
 leaks it by size.
 """
@@ -95,6 +96,14 @@ class Sockets:
         await self._site.service.quotas.count_by(identity.tenant.tenant, place.door)
         return place, identity
 
+    async def _check(self, scope: AsgiScope, place: Place, identity: Identity) -> None:
+        """Refuse a client whose credential does not count any more, as a request over HTTP would be."""
+        now, _ = self._site.place(scope["path"])
+        if now is None or now.door is not place.door:
+            raise HttpRefused(404, "GATE-036", "this endpoint is not served any more", "connect again")
+        if await self._site.admitted(scope, now, fields.folded(scope["headers"])) != identity:
+            raise DialectRefused("DIA-020", "the credential means something else now", "connect again")
+
     def _room(self, tenant: str) -> None:
         if self._open[tenant] >= bounds.MAX_SOCKETS_OF_TENANT or self._open.total() >= bounds.MAX_SOCKETS:
             raise DialectRefused("DIA-021", "too many connections are open", "use one for many requests")
@@ -109,7 +118,10 @@ class Sockets:
         def refusing(error: SandboxError) -> None:
             self._note(scope, http_refusal(error), identity.tenant.tenant)
 
-        talk = Talk(place, identity, self._site.service, "ws", connection.say, refusing)
+        async def still() -> None:
+            await self._check(scope, place, identity)
+
+        talk = Talk(place, identity, self._site.service, "ws", connection.say, refusing, still)
         ending = asyncio.create_task(self._closing.wait())
         talking = asyncio.create_task(connection.talk(talk))
         try:

@@ -10,8 +10,8 @@ a request (it has ``tool_id``)  answered by responses: ``in_progress`` as it goe
 ``{"import": PATH}``            answered by ``{"import": PATH, "etag": …, "file": …}``: one file of the view
 ==============================  ========================================================================================
 
-A refusal is a response with ``status: error``. The connection ends when the handshake fails, and on what cannot be
-answered: messages that are no text, too large, or faster than the bound.
+A refusal is a response with ``status: error``. The connection ends when the handshake fails, when the credential of the
+client counts no more, and on what cannot be answered: messages that are no text, too large, or faster than the bound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,14 @@ Say = Callable[[Mapping[str, Any]], Awaitable[None]]
 Refusing = Callable[[SandboxError], None]
 """Records a refusal."""
 
+Still = Callable[[], Awaitable[None]]
+"""Raises when the client's credential does not count any more."""
+
 _WORDS: Final = frozenset(("resume", "cancel", "import"))
+
+
+async def _always() -> None:
+    """Let a client go on that has no credential to lose: whoever started the process."""
 
 
 class Talk:
@@ -52,6 +59,7 @@ class Talk:
         transport: for the handshake and the record.
         say: sends.
         refusing: records.
+        still: is asked before each message after the handshake, and before a job's outcome is pushed.
     """
 
     def __init__(
@@ -62,11 +70,13 @@ class Talk:
         transport: Transport,
         say: Say,
         refusing: Refusing = lambda _error: None,
+        still: Still = _always,
     ) -> None:
         self._service = service
         self._transport = transport
         self._say = say
         self._refusing = refusing
+        self._still = still
         self._who = Who(place, identity, (), transport)
         self._open = False
         self._calls: dict[uuid.UUID, asyncio.Task[str]] = {}
@@ -79,6 +89,12 @@ class Talk:
         Args:
             data: of one message, within its bound.
         """
+        try:
+            if self._open:
+                await self._still()
+        except SandboxError as error:
+            await self._refuse(error)
+            return False
         try:
             value = _object(data)
             if not self._open:
@@ -189,6 +205,7 @@ class Talk:
         if jobs is not None:
             found = await self._service.job(self._who, job)
             await jobs.until_ended(found)
+            await self._still()
             await self._say(to_json(self._service.told(await self._service.job(self._who, job))))
 
     async def _cancel(self, named: str) -> None:

@@ -224,3 +224,24 @@ async def test_a_connection_outlives_the_time_that_a_head_may_take(
         said = await tell(socket, invocation(a=1))
 
     assert "success" == said["status"]
+
+
+@pytest.mark.claim("P-DIA-04")
+async def test_a_connection_does_not_outlive_what_it_was_admitted_with(tmp_path: Path) -> None:
+    """Once the credential counts no more nothing is answered or called, and the connection ends; a good one works."""
+    async with dialect_lab(tmp_path) as lab:
+        keeper = lab.stage.app.gateway.keeper
+        async with connecting(lab, CLOSED, lab.stage.token()) as socket:
+            await opened(socket, capabilities=["async"])
+            first = await tell(socket, {"import": "tools/tool.json"})
+            issuers, keeper.verifier._issuers = keeper.verifier._issuers, {}  # type: ignore[union-attr]
+            said = await tell(socket, invocation())
+            code = await code_after(socket, [])
+        keeper.verifier._issuers = issuers  # type: ignore[union-attr]
+        calls = len(lab.stage.server.calls)
+        async with connecting(lab, CLOSED, lab.stage.token()) as socket:
+            await opened(socket)
+            after = await tell(socket, invocation())
+
+    assert ("tool", "GATE-025", 1008) == (first["file"]["tool_id"], said["error"]["id"], code)
+    assert (0, "success") == (calls, after["status"])
