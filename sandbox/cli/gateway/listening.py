@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandbox.errors import PlatformError
-from sandbox.serve.http.bounds import HEAD_TIMEOUT, MAX_CONNECTIONS, MAX_HEAD
+from sandbox.serve.http.bounds import HEAD_TIMEOUT, MAX_CONNECTIONS, MAX_HEAD, PIECE, WRITE_TIMEOUT
 
 HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
 """Said where the gateway ends TLS under a public name: a browser does not come back in the clear for a year."""
@@ -32,7 +32,13 @@ BACKLOG: Final = 512
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes connections whose first request does not come in time; uvicorn would keep them for ever."""
+    """Ends connections that take their time; uvicorn would keep them for ever.
+
+    - The first head has :data:`HEAD_TIMEOUT` seconds, and so has every later one, and whatever else comes while no
+      request is in progress, from its first byte on: uvicorn's own time limit ends with that byte.
+    - Of what waits to be read by the client, a :data:`PIECE` or the rest has to be gone within :data:`WRITE_TIMEOUT`
+      seconds, also after the answer is complete and the connection is being closed.
+    """
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a head; keep what TLS knows of the peer."""
@@ -41,25 +47,82 @@ class BoundedProtocol(H11Protocol):
         self._known = known
         if known is not None:
             self.app = functools.partial(_told, self.app, known)
-        self._head = self.loop.call_later(HEAD_TIMEOUT, self._too_late)
+        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_TIMEOUT, self._too_late)
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._head.cancel()
+        self._head = _stopped(self._head)
+        self._unread = _stopped(self._unread)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; what begins here has to be whole in time."""
+        super().data_received(data)
+        if self.transport.get_protocol() is not self:  # it is a WebSocket now, with bounds of its own
+            return
+        if not self._resting:
+            self._head = _stopped(self._head)
+        elif self._head is None:
+            self._head = self.loop.call_later(HEAD_TIMEOUT, self._too_late)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        self._unread = _stopped(self._unread)
+        waiting = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(WRITE_TIMEOUT, self._not_read, waiting)
+
+    def resume_writing(self) -> None:
+        """Stop waiting for it."""
+        super().resume_writing()
+        self._unread = _stopped(self._unread)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that rests; what the client has not read yet does not keep it."""
+        super().timeout_keep_alive_handler()
+        self._cut_later()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection on, with what TLS knows of the peer."""
-        self._head.cancel()  # the head is there, and this protocol is told nothing more
+        self._head = _stopped(self._head)  # the head is there, and this protocol is told nothing more
         super().handle_websocket_upgrade(event)
         after: Any = self.transport.get_protocol()
         if self._known is not None and hasattr(after, "app"):  # its task begins in the loop's next turn
             after.app = functools.partial(_told, after.app, self._known)
 
+    @property
+    def _resting(self) -> bool:
+        """Whether no request is in progress."""
+        begun: Any = self.cycle  # None until the first head is there, whatever its annotation says
+        return begun is None or bool(begun.response_complete)
+
     def _too_late(self) -> None:
-        begun: object = self.cycle  # None until the first head is there, whatever its annotation says
-        if begun is None and not self.transport.is_closing():
+        self._head = None
+        if self._resting and not self.transport.is_closing():
             self.transport.close()
+            self._cut_later()
+
+    def _cut_later(self) -> None:
+        """Cut a connection that is being closed, if its client does not even read what there is."""
+        if self._unread is None:
+            waiting = self.transport.get_write_buffer_size()
+            self._unread = self.loop.call_later(WRITE_TIMEOUT, self._not_read, waiting)
+
+    def _not_read(self, before: int) -> None:
+        self._unread = None
+        left = self.transport.get_write_buffer_size()
+        if before - left < PIECE:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(WRITE_TIMEOUT, self._not_read, left)
+
+
+def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """Return no timer, after that one was stopped."""
+    if timer is not None:
+        timer.cancel()
+    return None
 
 
 async def _told(app: ASGIApp, known: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from starlette.types import Receive, Send
 
-from sandbox.serve.http.bounds import RETRY_MS, WRITE_TIMEOUT, HttpBounds
+from sandbox.serve.http.bounds import PIECE, RETRY_MS, WRITE_TIMEOUT, HttpBounds
 from sandbox.serve.http.streams import Sent, Stream
 from sandbox.wire.codes import (
     HEADER_MISMATCH,
@@ -134,12 +134,13 @@ class Writer:
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     async def _body(self, data: bytes, *, more: bool) -> None:
-        try:
-            await asyncio.wait_for(
-                self._send({"type": "http.response.body", "body": data, "more_body": more}), WRITE_TIMEOUT
-            )
-        except (TimeoutError, OSError):
-            raise ClientGone from None
+        for at in range(0, max(1, len(data)), PIECE):
+            piece, last = data[at : at + PIECE], at + PIECE >= len(data)
+            sending = self._send({"type": "http.response.body", "body": piece, "more_body": more or not last})
+            try:
+                await asyncio.wait_for(sending, WRITE_TIMEOUT)
+            except (TimeoutError, OSError):
+                raise ClientGone from None
 
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

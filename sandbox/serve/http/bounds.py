@@ -20,7 +20,10 @@ BODY_TIMEOUT: Final = 20.0
 """Seconds until its body has to be there."""
 
 WRITE_TIMEOUT: Final = 60.0
-"""Seconds that a client may take to read what fills its connection."""
+"""Seconds that a client may take to read a :data:`PIECE`."""
+
+PIECE: Final = 64 * KIB
+"""Bytes of an answer that are handed to a connection at once: a client that does not read holds no more than a few."""
 
 MAX_CONNECTIONS: Final = 4096
 """Connections at once; each costs about 40 KiB here."""
