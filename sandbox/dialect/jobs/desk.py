@@ -142,7 +142,13 @@ class Jobs:
         return found
 
     async def of(self, identity: Identity, door: str, after: int, most: int) -> list[tuple[int, Job]]:
-        """Return an owner's jobs with their numbers, oldest first, after a number."""
+        """Return an owner's jobs with their numbers, oldest first, after a number; none to who has no credential.
+
+        Everybody who comes without one is one owner, so a list would tell each of the others' jobs; to know a job's id
+        is what makes it one's own there.
+        """
+        if identity.anonymous:
+            return []
         return await self._do(self._store.of, identity.owner, door, time.time(), after, most)
 
     async def cancel(self, job: str, identity: Identity, door: str) -> tuple[Job, bool]:

@@ -24,6 +24,7 @@ from sandbox.errors import PlatformError
 from sandbox.serve.identity.model import Access, Identity, owner_of
 from sandbox.tenant import TenantContext, TenantId
 from tests.dialect_lab import CLOSED, OPEN, dialect_lab, invocation, until
+from tests.gateway_lab import request
 
 LOST = Outcome(failure={"id": "DIA-014", "message": "interrupted"})
 
@@ -41,13 +42,14 @@ def asked(number: int = 1, tenant: str = "acme", **more: object) -> Asked:
 async def test_a_job_is_taken_polled_and_answered(tmp_path: Path) -> None:
     """The handle says where and when to ask; the outcome is that of the call."""
     async with dialect_lab(tmp_path) as lab:
-        taken = await lab.invoke(mode="async", a=5)
+        alice = lab.stage.token()
+        taken = await lab.invoke(CLOSED, alice, mode="async", a=5)
         handle = taken.json()
-        said = await lab.ended(handle["job_id"])
-        listed = (await lab.send("GET", OPEN + "/jobs/")).json()["jobs"]
+        said = await lab.ended(handle["job_id"], CLOSED, alice)
+        listed = (await lab.send("GET", CLOSED + "/jobs/", token=alice)).json()["jobs"]
 
     assert (202, "in_progress", 2.0) == (taken.status_code, handle["status"], handle["poll_after"])
-    assert f"{OPEN}/jobs/{handle['job_id']}" == taken.headers["location"]
+    assert f"{CLOSED}/jobs/{handle['job_id']}" == taken.headers["location"]
     assert ("success", 5, handle["request_id"]) == (said["status"], said["result"]["a"], said["request_id"])
     assert [handle["job_id"]] == [one["job_id"] for one in listed]
     assert [{"a": 5}] == lab.stage.server.calls
@@ -73,6 +75,20 @@ async def test_somebody_else_s_job_does_not_exist(tmp_path: Path) -> None:
         said = await lab.ended(job, CLOSED, alice)
 
     assert (404, "success") == (elsewhere.status_code, said["status"])
+
+
+@pytest.mark.claim("P-DIA-02")
+@pytest.mark.anyio
+async def test_who_has_no_credential_is_told_of_no_job_but_by_its_id(tmp_path: Path) -> None:
+    """Where nobody signs in, nobody learns of the jobs and tasks of others; who knows an id has its job."""
+    async with dialect_lab(tmp_path) as lab:
+        job = (await lab.invoke(mode="async", a=5)).json()["job_id"]
+        said = await lab.ended(job)
+        headers = await lab.stage.session()
+        listed = (await lab.send("GET", OPEN + "/jobs/")).json()["jobs"]
+        tasks = (await lab.stage.post("/mcp/open", request("tasks/list"), **headers)).json()["result"]["tasks"]
+
+    assert ("success", [], []) == (said["status"], listed, tasks)
 
 
 @pytest.mark.anyio

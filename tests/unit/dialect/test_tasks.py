@@ -30,13 +30,14 @@ def as_task(**arguments: Any) -> dict[str, Any]:
 async def test_a_call_becomes_a_task_whose_result_is_that_of_the_call(tmp_path: Path) -> None:
     """Acknowledged at once, working, completed; the result is the call's and names its task."""
     async with dialect_lab(tmp_path) as stage:
-        headers = await stage.stage.session()
-        task = (await ask(stage, headers, "tools/call", as_task(slow=True, a=1)))["result"]["task"]
-        early = (await ask(stage, headers, "tasks/get", {"taskId": task["taskId"]}))["result"]
-        result = await stage.stage.post("/mcp/open", request("tasks/result", {"taskId": task["taskId"]}), **headers)
-        plain = await ask(stage, headers, "tools/call", {"name": "tool", "arguments": {"a": 1}})
-        late = (await ask(stage, headers, "tasks/get", {"taskId": task["taskId"]}))["result"]
-        listed = (await ask(stage, headers, "tasks/list"))["result"]["tasks"]
+        path, token = "/mcp/closed", stage.stage.token()
+        headers, own = await stage.stage.session(path, token), {"path": path, "token": token}
+        task = (await ask(stage, headers, "tools/call", as_task(slow=True, a=1), **own))["result"]["task"]
+        early = (await ask(stage, headers, "tasks/get", {"taskId": task["taskId"]}, **own))["result"]
+        result = await stage.stage.post(path, request("tasks/result", {"taskId": task["taskId"]}), token, **headers)
+        plain = await ask(stage, headers, "tools/call", {"name": "tool", "arguments": {"a": 1}}, **own)
+        late = (await ask(stage, headers, "tasks/get", {"taskId": task["taskId"]}, **own))["result"]
+        listed = (await ask(stage, headers, "tasks/list", **own))["result"]["tasks"]
 
     said = result.text.split("data: ")[-1]
     assert ("working", "working", "completed") == (task["status"], early["status"], late["status"])
