@@ -19,6 +19,7 @@ from sandbox.serve.http.doors import Door, DriverDoor
 from sandbox.serve.http.fields import Places
 from sandbox.serve.http.sessions import HttpSession
 from sandbox.serve.identity.keeper import Gatekeeper
+from sandbox.serve.identity.model import Identity as Caller
 from sandbox.supervisor.held import Served
 
 
@@ -92,19 +93,37 @@ def swap_identity(parts: Parts, app: App, before: GatewayConfig, now: Identity) 
     trust = (config.issuer, config.client, config.unsafe_tenant) != (before.issuer, before.client, before.unsafe_tenant)
     if trust:
         gateway.keeper = now.keeper
-    lost = not (set(before.issuer) <= set(config.issuer) and set(before.client) <= set(config.client))
+    lost = lost_credentials(before, config)
 
     def ends(session: HttpSession) -> bool:
         identity = session.identity
         if identity.unsafe and before.unsafe_tenant != config.unsafe_tenant:
             return True
         signed_in = not identity.anonymous and not identity.unsafe
-        return (signed_in and lost) or not identity.may_use(session.door.access)
+        return (signed_in and lost(identity)) or not identity.may_use(session.door.access)
 
     if trust or before.driver != config.driver:
         for endpoint in app.endpoints.values():
             endpoint.end_streams()  # whoever may still come asks again
     return app.sessions.drop_where(ends)
+
+
+def lost_credentials(before: GatewayConfig, config: GatewayConfig) -> Callable[[Caller], bool]:
+    """Return what says whether a caller's credential counts no more, or by other rules than when it was verified."""
+    issuers = {one.url for one in before.issuer if one not in config.issuer}
+    keys = {one.key for one in before.client if one not in config.client}
+
+    def lost(identity: Caller) -> bool:
+        claims = identity.tenant.claims
+        match identity.tenant.source:
+            case "token":
+                return claims.get("iss") in issuers
+            case "mtls":
+                return claims.get("key") in keys
+            case _:  # signed in by what is not known here
+                return bool(issuers or keys)
+
+    return lost
 
 
 async def renew_pages(parts: Parts) -> None:
