@@ -33,6 +33,8 @@ GOODBYE: Final = 5.0
 
 _EARLIER: Final = 0.8
 _REFUSED, _GONE = 400, 404
+_ANSWERED: Final = "DIA-076"
+"""The registry is there, and refused one entry."""
 
 
 def address(url: str) -> str:
@@ -110,12 +112,26 @@ class Registrar:
             await self._wait(pause * random.uniform(_EARLIER, 1.0))  # noqa: S311 - spreads load, guards nothing
 
     async def _published_now(self, entries: tuple[Entry, ...]) -> None:
-        served = {one.server_id for one in entries}
-        for gone in sorted(self._published - served):
-            await self._removed(gone)
-        for one in entries:
-            self._published.add(one.server_id)  # before the answer, which may be lost
-            await self._sent("PUT", one.server_id, one)
+        """Publish each entry, whatever became of the others: a name that somebody else took stops only itself.
+
+        Raises:
+            SandboxError: what the first one that failed met.
+        """
+        failures: list[ServerFault] = []
+        served = {one.server_id: one for one in entries}
+        for name in (*sorted(self._published - served.keys()), *served):
+            try:
+                if name not in served:
+                    await self._removed(name)
+                    continue
+                self._published.add(name)  # before the answer, which may be lost
+                await self._sent("PUT", name, served[name])
+            except ServerFault as error:
+                if error.id != _ANSWERED:
+                    raise
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _removed(self, name: str) -> None:
         await self._sent("DELETE", name)
@@ -129,7 +145,7 @@ class Registrar:
         error = body.get("error")
         why = str(error.get("message", ""))[:200] if isinstance(error, dict) else ""
         text = f"the registry answered {reply.status} for {name}: {why or 'it does not say why'}"
-        raise ServerFault("DIA-076", text, "see its operator; this gateway goes on serving and tries again")
+        raise ServerFault(_ANSWERED, text, "see its operator; this gateway goes on serving and tries again")
 
     def _note(self, problem: str, count: int) -> None:
         """Say and record a change from well to failing or back, once."""

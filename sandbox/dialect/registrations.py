@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sandbox import jsontext
-from sandbox.dialect.model import Shape, Words, to_json
+from sandbox.dialect.model import Shape, to_json
 from sandbox.dialect.refusals import DialectRefused
 from sandbox.events import Scope
 from sandbox.serve.identity.model import Identity
@@ -48,9 +48,9 @@ DEFAULT_TTL: Final = 300
 """Seconds without a renewal after which a registration is forgotten."""
 
 ServerId = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127})?$")
+    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127})?$(?!\n)")
 ]
-Plain = Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{1,128}$")]
+Plain = Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{1,128}$(?!\n)")]
 """Printable ASCII, so that nothing hidden is told to a model or a terminal."""
 
 _SCHEMES: Final = frozenset(("http", "https", "ws", "wss"))
@@ -76,7 +76,7 @@ class Entry(Shape, kw_only=True, forbid_unknown_fields=True, frozen=True, omit_d
     endpoint: str
     tools: Annotated[tuple[Plain, ...], msgspec.Meta(max_length=256)] = ()
     auth: Literal["bearer", "mutual_tls", "none"]
-    capabilities: Words = ()
+    capabilities: Annotated[tuple[Plain, ...], msgspec.Meta(max_length=32)] = ()
     ttl: Annotated[int, msgspec.Meta(ge=SHORTEST_TTL, le=LONGEST_TTL)] = DEFAULT_TTL
     visibility: Literal["public", "private"] = "private"
 
