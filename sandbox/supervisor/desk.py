@@ -68,10 +68,10 @@ class Offer:
         return not self.base
 
     def told(self) -> list[str]:
-        """Return what a person has to read before approving, as ``pins diff`` prints it; takes a moment."""
+        """Return all that a person has to read before approving, as ``pins diff`` prints it, uncut; takes a moment."""
         if self.first:
-            return reading.lines(everything(self.spec, self.surface), every=True)
-        return reading.lines(self.changes)
+            return reading.lines(everything(self.spec, self.surface), every=True, whole=True)
+        return reading.lines(self.changes, whole=True)
 
 
 class Desk:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -27,20 +28,23 @@ MAX_LINES: Final = 60
 MAX_VALUE: Final = 300
 """Characters of one value."""
 
+_EVERYTHING: Final = sys.maxsize
+
 _MARKS: Final = {
     "same": "=", "noted": "·", "narrowing": "<", "widening": ">", "text": "~", "undecided": "?",
 }  # fmt: skip
 
 
-def lines(changes: tuple[Change, ...], *, every: bool = False) -> list[str]:
+def lines(changes: tuple[Change, ...], *, every: bool = False, whole: bool = False) -> list[str]:
     """Return the changes as lines, those of one subject together.
 
     Args:
         changes: made by :func:`sandbox.vet.drift.drift`.
         every: also show what nobody has to decide.
+        whole: cut nothing, for somebody who decides on exactly what is shown.
     """
     told: list[str] = []
-    subject = ""
+    subject, most = "", _EVERYTHING if whole else MAX_VALUE
     for change in changes:
         if not (every or change.waits or change.kind == "narrowing"):
             continue
@@ -48,82 +52,83 @@ def lines(changes: tuple[Change, ...], *, every: bool = False) -> list[str]:
         if heading != subject:
             told.append(heading)
             subject = heading
-        told.extend(f"  {line}" for line in _one(change))
+        told.extend(f"  {line}" for line in _one(change, most))
     return told
 
 
-def _one(change: Change) -> Iterator[str]:
+def _one(change: Change, most: int) -> Iterator[str]:
     label = plain(change.field) or ("new" if change.before is ABSENT else "gone" if change.after is ABSENT else "value")
     why = f": {plain(change.why)}" if change.why else ""
     yield f"{_MARKS[change.kind]} {label}, {change.kind}{why}"
-    told = list(_details(change))
-    yield from (f"    {line}" for line in told[:MAX_LINES])
-    if len(told) > MAX_LINES:
-        yield f"    … {len(told) - MAX_LINES} more lines"
+    told = list(_details(change, most))
+    shown_lines = len(told) if most == _EVERYTHING else MAX_LINES
+    yield from (f"    {line}" for line in told[:shown_lines])
+    if len(told) > shown_lines:
+        yield f"    … {len(told) - shown_lines} more lines"
 
 
-def _details(change: Change) -> Iterator[str]:
+def _details(change: Change, most: int) -> Iterator[str]:
     if not change.field and isinstance(change.after, Mapping):
-        yield from _definition(change.after)
+        yield from _definition(change.after, most)
     elif change.field in ("inputSchema", "outputSchema"):
         before, after = (None if one is ABSENT else one for one in (change.before, change.after))
-        yield from schema_lines(before, after)
+        yield from schema_lines(before, after, most)
         if change.witness is not NO_WITNESS and change.kind in ("widening", "narrowing"):
             yield f"for example {shown(change.witness)}"
     elif isinstance(change.before, str) and isinstance(change.after, str):
-        yield from text_lines(change.before, change.after)
+        yield from text_lines(change.before, change.after, most)
     else:
-        yield from (f"- {line}" for line in value_lines(change.before))
-        yield from (f"+ {line}" for line in value_lines(change.after))
+        yield from (f"- {line}" for line in value_lines(change.before, most))
+        yield from (f"+ {line}" for line in value_lines(change.after, most))
 
 
-def _definition(definition: Mapping[str, Any]) -> Iterator[str]:
+def _definition(definition: Mapping[str, Any], most: int) -> Iterator[str]:
     """Yield a whole definition: its texts, then what it takes and gives, then the rest."""
     for name, value in definition.items():
         if name in ("inputSchema", "outputSchema"):
             yield f"{name}:"
-            yield from (f"  {line}" for line in schema_lines(None, value))
+            yield from (f"  {line}" for line in schema_lines(None, value, most))
         elif isinstance(value, str) and name != "name":
             yield f"{plain(name)}:"
-            yield from (f"  {line}" for line in value_lines(value))
+            yield from (f"  {line}" for line in value_lines(value, most))
         elif name != "name":
-            yield f"{plain(str(name))}: {_short(value)}"
+            yield f"{plain(str(name))}: {_short(value, most)}"
 
 
-def text_lines(before: str, after: str) -> Iterator[str]:
+def text_lines(before: str, after: str, most: int = MAX_VALUE) -> Iterator[str]:
     """Yield the difference of two texts, wrapped, with ``-`` and ``+``."""
-    old, new = (_wrapped(text) for text in (before, after))
+    old, new = (_wrapped(text, most) for text in (before, after))
     for line in difflib.unified_diff(old, new, n=1, lineterm=""):
         if not line.startswith(("---", "+++", "@@")):
             yield f"{line[0]} {line[1:]}"
 
 
-def value_lines(value: Any) -> Iterator[str]:
+def value_lines(value: Any, most: int = MAX_VALUE) -> Iterator[str]:
     """Yield a JSON value as lines, nothing for what is absent."""
     if value is ABSENT:
         return
     if isinstance(value, str):
-        yield from _wrapped(value)
+        yield from _wrapped(value, most)
     elif isinstance(value, Mapping) and value:
-        yield from (f"{plain(str(name))}: {_short(inner)}" for name, inner in sorted(value.items()))
+        yield from (f"{plain(str(name))}: {_short(inner, most)}" for name, inner in sorted(value.items()))
     else:
-        yield _short(value)
+        yield _short(value, most)
 
 
-def schema_lines(before: Any, after: Any) -> Iterator[str]:
+def schema_lines(before: Any, after: Any, most: int = MAX_VALUE) -> Iterator[str]:
     """Yield what two schemas say differently, in the terms of the values they describe: ``files[].path``."""
     old, new = (dict(_facts("", schema)) for schema in (before, after))
     for place in sorted(old.keys() | new.keys()):
         was, now = old.get(place), new.get(place)
         if was is None and now is not None:
-            yield f"+ {place or 'value'}: {_summary(now)}"
+            yield f"+ {place or 'value'}: {_summary(now, most)}"
         elif now is None and was is not None:
-            yield f"- {place or 'value'}: {_summary(was)}"
+            yield f"- {place or 'value'}: {_summary(was, most)}"
         elif was is not None and now is not None and was != now:
-            yield from _differences(place or "value", was, now)
+            yield from _differences(place or "value", was, now, most)
 
 
-def _differences(place: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _differences(place: str, was: Mapping[str, Any], now: Mapping[str, Any], most: int) -> Iterator[str]:
     for keyword in sorted(was.keys() | now.keys()):
         old, new = was.get(keyword, ABSENT), now.get(keyword, ABSENT)
         if old == new and old is not ABSENT and json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
@@ -131,13 +136,13 @@ def _differences(place: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> 
         name = f"{place} {plain(keyword)}"
         if isinstance(old, str) and isinstance(new, str) and len(old) + len(new) > WIDTH // 2:
             yield f"~ {name}"
-            yield from (f"    {line}" for line in text_lines(old, new))
+            yield from (f"    {line}" for line in text_lines(old, new, most))
         elif old is ABSENT:
-            yield f"+ {name}: {_short(new)}"
+            yield f"+ {name}: {_short(new, most)}"
         elif new is ABSENT:
-            yield f"- {name}: {_short(old)}"
+            yield f"- {name}: {_short(old, most)}"
         else:
-            yield f"~ {name}: {_short(old)} → {_short(new)}"
+            yield f"~ {name}: {_short(old, most)} → {_short(new, most)}"
 
 
 def _facts(place: str, schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -170,22 +175,22 @@ def _inner(at: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{at}({keyword})", value
 
 
-def _summary(facts: Mapping[str, Any]) -> str:
+def _summary(facts: Mapping[str, Any], most: int) -> str:
     kind = facts.get("type", facts.get("$ref", facts.get("accepts", "any")))
-    rest = [f"{plain(name)} {_short(value)}" for name, value in facts.items() if name not in ("type", "accepts")]
-    return ", ".join([_short(kind).strip('"'), *rest])
+    rest = [f"{plain(name)} {_short(value, most)}" for name, value in facts.items() if name not in ("type", "accepts")]
+    return ", ".join([_short(kind, most).strip('"'), *rest])
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, most: int) -> list[str]:
     found = [part for line in text.splitlines() or [""] for part in (textwrap.wrap(plain(line), WIDTH) or [""])]
     if text != "\n".join(text.splitlines()) or any(line != line.strip() or "  " in line for line in text.splitlines()):
-        found.append(f"(as JSON: {_short(text)})")  # blanks and line ends that wrapping does not show
+        found.append(f"(as JSON: {_short(text, most)})")  # blanks and line ends that wrapping does not show
     return found
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, most: int) -> str:
     text = plain(json.dumps(value, ensure_ascii=False, sort_keys=True))
-    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE * 2 // 3]} … {text[-MAX_VALUE // 3 :]}"
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 :]}"
 
 
 def plain(text: str) -> str:

@@ -129,13 +129,16 @@ class Operating:
             return None
         key = f"{driver}\0{digest}\0{base}"
         if key not in self._told:
-            lines = await asyncio.to_thread(offer.told)
-            self._told = {key: [self.seen.text(line, MAX_LINE) for line in lines]}  # one is read at a time
+            self._told = {key: await asyncio.to_thread(self._read, offer)}  # one is read at a time
         return change_row(offer), self._told[key]
 
     async def approve(self, driver: str, digest: str, base: str, by: str) -> Any:
         """Approve exactly that."""
         return await self._desk.approve(driver, digest, base, self.scope, by=by)
+
+    def _read(self, offer: Offer) -> list[str]:
+        """Return what a person has to read: known secrets leave it, and nothing else."""
+        return [self.seen.text(line, MAX_LINE + 8 * len(line)) for line in offer.told()]
 
     def _pending(self, driver: str, digest: str, base: str) -> Offer | None:
         offers = self._desk.pending()
@@ -143,6 +146,7 @@ class Operating:
 
 
 MAX_LINE: Final = 2000
+"""Characters that may stand for secrets of a line, which are shorter than what stands for them."""
 
 
 def change_row(offer: Offer) -> ChangeRow:

@@ -6,8 +6,9 @@ not. Whatever changes anything is a form sent by POST from the page itself (:mod
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -48,6 +49,7 @@ KEEP: Final = 1.0
 """Seconds for which the parts are shown again, however many pages ask."""
 
 MAX_LINES: Final = 5000
+MAX_CHARACTERS: Final = 400_000
 """Of a change that is shown; a longer one is not approved here, since nobody has seen it whole."""
 
 
@@ -127,8 +129,8 @@ class Page:
         if found is None:
             raise _stale()
         row, lines = found
-        whole = len(lines) <= MAX_LINES
-        values = {"lines": lines[:MAX_LINES], "whole": whole, "about": self._source.about}
+        seen = _seen(lines)
+        values = {"lines": lines[:seen], "whole": seen == len(lines), "about": self._source.about}
         return 200, render("change.html", change=row, visitor=visitor, **values), HTML
 
     # --- what changes something --------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class Page:
             raise HttpRefused(403, "GATE-086", "you may look, and not approve", mend)
         driver, digest, base = (form.get(name, "") for name in ("driver", "digest", "base"))
         found = await self._source.told(driver, digest, base)
-        if found is None or len(found[1]) > MAX_LINES:
+        if found is None or _seen(found[1]) < len(found[1]):
             raise _stale()
         scope = self._source.scope.within(driver=driver)
         scope.intent("operator.approve", by=visitor.by, digest=digest, base=base)
@@ -205,6 +207,12 @@ class Page:
                 raise _stale() from None
             raise HttpRefused(409, "GATE-094", f"not approved: {error.id} {error.message}", error.mend) from None
         scope.outcome("operator.approve", by=visitor.by, status="approved")
+
+
+def _seen(lines: Sequence[str]) -> int:
+    """Return how many lines of a change are shown."""
+    characters = itertools.accumulate(map(len, lines[:MAX_LINES]))
+    return sum(1 for _ in itertools.takewhile(lambda reached: reached <= MAX_CHARACTERS, characters))
 
 
 def _stale() -> HttpRefused:

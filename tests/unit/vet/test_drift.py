@@ -233,3 +233,14 @@ def test_long_fields_are_cut() -> None:
     assert len(told) < 80
     assert "more lines" in told[-1]
     assert "" == plain("")
+
+
+def test_whole_changes_are_not_cut() -> None:
+    """Who approves exactly what is shown is shown all of it, long values too."""
+    text = "word " * 2_000 + "the end"
+    told = "\n".join(lines(change("a", text), whole=True))
+    value = "\n".join(lines(change([], ["x" * 3_000 + "y" * 3_000]), whole=True))
+
+    assert "more lines" not in told
+    assert "the end" in told
+    assert "x" * 3_000 + "y" * 3_000 in value
