@@ -211,5 +211,5 @@ def _verify(arguments: argparse.Namespace) -> int:
     if warning:
         say(line_of(f"warning: {warning}"))
     if not arguments.json:
-        print(f"{signed.state}{f': signed as {signed.publisher}' if signed.publisher else ''}")
+        print(line_of(f"{signed.state}{f': signed as {signed.publisher}' if signed.publisher else ''}"))
     return 0

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sandbox import jsontext
+from sandbox.cli import main
 from sandbox.errors import InstallRefused, UsageError
 from sandbox.mcpkg import signatures
 from sandbox.mcpkg.contents import FolderContents
@@ -180,3 +181,21 @@ def test_a_key_is_made_and_read(tmp_path: Path) -> None:
     place.write_text("no key")
     with pytest.raises(UsageError, match="PKG-025"):
         signatures.load_key(place)
+
+
+def test_a_publishers_name_is_no_command_for_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Attack: a signature names a publisher with escape sequences; `pkg verify` shows them instead of sending them."""
+    monkeypatch.chdir(tmp_path)
+    folder = signed(tmp_path, OTHER, "acme\x1b]0;owned\x07\x1b[2J")
+    plain = signed(tmp_path / "plain", OTHER, "acme-plain")
+    status = [
+        main(["pkg", "verify", str(one), "--signatures", "warn", "--trust", str(tmp_path / "none.toml")])
+        for one in (folder, plain)
+    ]
+    out = capsys.readouterr().out
+
+    assert [0, 0] == status
+    assert "unknown: signed as acme-plain" in out
+    assert not {"\x1b", "\x07"} & set(out)
