@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,18 +50,25 @@ class Member(Lab):
     Attributes:
         team: it, among the others.
         pool: of its instances.
+        voice: closes what speaks another dialect in front of it.
+        made: of what it was made, to be made again.
     """
 
     team: Team = field(default=None)  # type: ignore[assignment]
     pool: Instances = field(default=None)  # type: ignore[assignment]
     serving: Any = None
+    voice: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+    made: Made | None = None
 
     def token(self, path: str = KEPT, **claims: Any) -> str:
         """Return a token for the endpoints of all gateways."""
         return self.issuer.token(claims.pop("audience", PUBLIC), **claims)
 
     async def kill(self) -> None:
-        """End it like a process that is killed: its heartbeat stops, its socket closes, nothing is given back."""
+        """End it like a process that is killed: its heartbeat stops, its socket closes, nothing is given back.
+
+        Jobs are ended as their own ``close`` says: as a crash would, and their file is another process's to use.
+        """
         running, task = self.serving
         self.team._task.cancel()
         running.force_exit = running.should_exit = True
@@ -70,6 +77,20 @@ class Member(Lab):
         for connection in list(running.server_state.connections):
             connection.transport.abort()
         await task
+        await self.voice.aclose()
+
+
+@dataclass(frozen=True)
+class Made:
+    """Of what one gateway of a lab is made."""
+
+    url: str
+    address: str
+    peers: tuple[str, ...]
+    options: Options
+    issuer: Issuing
+    script: Server
+    number: int
 
 
 @dataclass
@@ -79,10 +100,14 @@ class Options:
     lease: float = 15.0
     forward: bool = True
     rate: Rate = field(default_factory=lambda: Rate(1000, 1000))
+    overall: Rate = field(default_factory=lambda: Rate(10_000, 10_000))
     pool: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     plan: Any = field(default_factory=lambda: lambda _tenant: baseline_plan())
     duties: Mapping[str, Any] = field(default_factory=dict)
+    speaks: Callable[[App, int], contextlib.AbstractAsyncContextManager[Any]] | None = None
+    """Gives what is served in front of a gateway of a number."""
+    sockets: int = 0
 
 
 @contextlib.asynccontextmanager
@@ -101,24 +126,42 @@ async def together(
     sockets = [listening(("127.0.0.1", 0)) for _ in range(count)]
     peers = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in sockets)
     async with contextlib.AsyncExitStack() as stack:
+        for one in sockets:
+            stack.callback(one.close)
         found = []
-        for listener, address in zip(sockets, peers, strict=True):
-            store = store_of(url)
-            await store.open()
-            stack.push_async_callback(store.close)
-            if stores is not None:
-                stores.append(store)
+        for number, (listener, address) in enumerate(zip(sockets, peers, strict=True)):
             known = peers if chosen.forward else ()
-            member = _member(store, listener, address, known, chosen, issuer, script)
-            found.append(await stack.enter_async_context(member))
+            made = Made(url, address, known, chosen, issuer, script, number)
+            found.append(await stack.enter_async_context(_opened(made, listener, stores)))
         yield found
 
 
 @contextlib.asynccontextmanager
-async def _member(
-    store: Store, listener: Any, address: str, peers: tuple[str, ...], options: Options, issuer: Issuing, script: Server
-) -> AsyncIterator[Member]:
+async def again(member: Member) -> AsyncIterator[Member]:
+    """Start a gateway that was killed once more: another process at the same address, with the same files."""
+    assert member.made is not None
+    port = int(member.made.address.rpartition(":")[2])
+    async with _opened(member.made, listening(("127.0.0.1", port))) as fresh:
+        yield fresh
+
+
+@contextlib.asynccontextmanager
+async def _opened(made: Made, listener: Any, stores: list[Store] | None = None) -> AsyncIterator[Member]:
+    store = store_of(made.url)
+    await store.open()
+    if stores is not None:
+        stores.append(store)
+    try:
+        async with _member(store, listener, made) as member:
+            yield member
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def _member(store: Store, listener: Any, made: Made) -> AsyncIterator[Member]:
     recorder = MemoryRecorder()
+    address, peers, options, issuer, script = made.address, made.peers, made.options, made.issuer, made.script
     backend, scope = FakeBackend(script), Scope(recorder, Trace.new())
     bounds = HttpBounds(**{"json_wait": 0.15, "drain": 2.0, **options.bounds})
     keys = KeySource(issuer.fetch, time.monotonic)
@@ -126,7 +169,7 @@ async def _member(
     sharing = Sharing(Team(store, scope, address, options.lease), peers)
     for name, value in options.duties.items():
         setattr(sharing.team.duties, name, value)
-    quotas = Quotas(bounds, options.rate, Rate(10_000, 10_000), time.monotonic, store)
+    quotas = Quotas(bounds, options.rate, options.overall, time.monotonic, store)
     places = fields.places_of(listener.getsockname(), "", tuple(one.removeprefix("http://") for one in peers))
     gateway = Gateway(keeper, places, scope, quotas, bounds, together=sharing.together(quotas, bounds))
     async with Instances(opening(backend, scope), scope, PoolBounds(**options.pool), lambda: ROOMY) as pool:
@@ -144,7 +187,15 @@ async def _member(
         sharing.serve(app, pool)
         app.sessions.begin()
         await sharing.team.begin()
-        running = server_of(app)
+        voice = contextlib.AsyncExitStack()
+        served: Any = app
+        if options.speaks is not None:
+            try:
+                served = await voice.enter_async_context(options.speaks(app, made.number))
+            except BaseException:
+                await sharing.team.leave()
+                raise
+        running = server_of(served, sockets=options.sockets)
         task = asyncio.create_task(running.serve(sockets=[listener]))
         async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
             while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -152,10 +203,11 @@ async def _member(
             try:
                 yield Member(
                     address, app, script, issuer, recorder, client,
-                    team=sharing.team, pool=pool, serving=(running, task),
+                    team=sharing.team, pool=pool, serving=(running, task), voice=voice, made=made,
                 )  # fmt: skip
             finally:
                 await app.drain()
+                await voice.aclose()
                 await pool.close()
                 await sharing.team.leave()
                 await gateway.together.close() if gateway.together else None

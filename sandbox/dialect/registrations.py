@@ -12,8 +12,8 @@ whoever is admitted    see public ones, and the holder's own
 
 A registration belongs to its holder (issuer, tenant, subject, client). Names are the holder's own: a private one
 neither collides with another's nor tells of it. A *public* name belongs to the first holder for as long as it is
-renewed. What is not renewed within its ``ttl`` does not exist. Everything lives in memory: after a restart the next
-renewal is it again.
+renewed. What is not renewed within its ``ttl`` does not exist. Everything lives in memory, where after a restart the
+next renewal is it again, or in the store that several gateways share (:mod:`sandbox.dialect.shared_registrations`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,6 +31,7 @@ from sandbox.dialect.model import Shape, to_json
 from sandbox.dialect.refusals import DialectRefused
 from sandbox.events import Scope
 from sandbox.serve.identity.model import Identity
+from sandbox.tenant import TenantId
 
 SCOPE: Final = "mcp-sandbox:register"
 """Of a credential that may register servers."""
@@ -91,8 +92,38 @@ class Kept:
     until: float
 
 
+class Registry(Protocol):
+    """Every registration that holds."""
+
+    async def register(self, entry: Entry, identity: Identity) -> dict[str, Any]:
+        """Keep or renew a registration and return it as it is told.
+
+        Raises:
+            DialectRefused: ``DIA-070`` without the scope, ``DIA-071`` it does not fit, ``DIA-072`` too many,
+                ``DIA-073`` the public name is another's.
+            AuditUnavailable: it cannot be recorded, and is not kept.
+        """
+
+    async def remove(self, server_id: str, identity: Identity) -> None:
+        """Forget a registration of the caller's.
+
+        Raises:
+            DialectRefused: ``DIA-070`` without the scope; ``DIA-074``, there is none of theirs.
+        """
+
+    async def find(self, server_id: str, identity: Identity) -> dict[str, Any]:
+        """Return a registration that a caller may see: an own one, else a public one.
+
+        Raises:
+            DialectRefused: ``DIA-074``, there is none; another's private one is told alike.
+        """
+
+    async def listed(self, identity: Identity) -> list[dict[str, Any]]:
+        """Return every registration that a caller may see, by name."""
+
+
 class Registrations:
-    """Every registration of a gateway.
+    """Implements :class:`Registry` in the memory of one gateway.
 
     Args:
         scope: where they are recorded.
@@ -106,56 +137,39 @@ class Registrations:
     def __len__(self) -> int:
         return len(self._all)
 
-    def register(self, entry: Entry, identity: Identity) -> dict[str, Any]:
-        """Keep or renew a registration and return it as it is told.
-
-        Raises:
-            DialectRefused: ``DIA-070`` without the scope, ``DIA-071`` it does not fit, ``DIA-072`` too many,
-                ``DIA-073`` the public name is another's.
-            AuditUnavailable: it cannot be recorded, and is not kept.
-        """
-        _allowed(identity)
-        _check(entry)
+    async def register(self, entry: Entry, identity: Identity) -> dict[str, Any]:
+        """Keep or renew a registration."""
+        allowed(identity)
+        check(entry)
         self._forget()
         tenant, key = identity.tenant.tenant, (identity.owner, entry.server_id)
         before = self._all.get(key)
         self._room(entry, key, tenant)
         if before is None or before.entry != entry:
-            self._scope.child().within(tenant=tenant).fact(
-                "registry.register", server=entry.server_id, version=entry.version, visibility=entry.visibility,
-                entry=jsontext.digest(to_json(entry)), ttl=entry.ttl,
-            )  # fmt: skip
+            note(self._scope, tenant, entry)
         kept = self._all[key] = Kept(entry, identity.owner, tenant, self._clock() + entry.ttl)
         return self._told(kept)
 
-    def remove(self, server_id: str, identity: Identity) -> None:
-        """Forget a registration of the caller's.
-
-        Raises:
-            DialectRefused: ``DIA-070`` without the scope; ``DIA-074``, there is none of theirs.
-        """
-        _allowed(identity)
+    async def remove(self, server_id: str, identity: Identity) -> None:
+        """Forget a registration of the caller's."""
+        allowed(identity)
         self._forget()
         key = (identity.owner, server_id)
         if key not in self._all:
-            raise _none()
+            raise none()
         self._scope.child().within(tenant=identity.tenant.tenant).fact("registry.remove", server=server_id)
         del self._all[key]
 
-    def find(self, server_id: str, identity: Identity) -> dict[str, Any]:
-        """Return a registration that a caller may see: an own one, else a public one.
-
-        Raises:
-            DialectRefused: ``DIA-074``, there is none; another's private one is told alike.
-        """
+    async def find(self, server_id: str, identity: Identity) -> dict[str, Any]:
+        """Return a registration that a caller may see."""
         self._forget()
         own = self._all.get((identity.owner, server_id))
         found = own or next((one for one in self._seen(identity) if one.entry.server_id == server_id), None)
         if found is None:
-            raise _none()
+            raise none()
         return self._told(found)
 
-    def listed(self, identity: Identity) -> list[dict[str, Any]]:
+    async def listed(self, identity: Identity) -> list[dict[str, Any]]:
         """Return every registration that a caller may see, by name."""
         self._forget()
         return [
@@ -171,10 +185,9 @@ class Registrations:
         if entry.visibility == "public" and any(
             (one.entry.visibility, one.entry.server_id) == ("public", entry.server_id) for one in others
         ):
-            text = f"the public name {entry.server_id} is another's"
-            raise DialectRefused("DIA-073", text, "use a name of your own, or register it as `private`")
+            raise not_yours(entry)
         if len(others) >= MAX_REGISTRATIONS or sum(one.tenant == tenant for one in others) >= MAX_OF_TENANT:
-            raise DialectRefused("DIA-072", "too many servers are registered", "remove some, or let them expire")
+            raise too_many()
 
     def _forget(self) -> None:
         """Forget what was not renewed, and say so once."""
@@ -184,17 +197,17 @@ class Registrations:
             self._scope.child().within(tenant=one.tenant).fact("registry.expire", server=one.entry.server_id)
 
     def _told(self, one: Kept) -> dict[str, Any]:
-        left = max(0, round(one.until - self._clock()))
-        return {**to_json(one.entry), "review": "unreviewed", "expires_in": left}
+        return told(one.entry, one.until - self._clock())
 
 
-def _allowed(identity: Identity) -> None:
+def allowed(identity: Identity) -> None:
+    """Refuse who may not register (``DIA-070``)."""
     if identity.anonymous or not (identity.unsafe or SCOPE in identity.scopes):
         raise DialectRefused("DIA-070", f"registering needs the scope `{SCOPE}`", "ask for a credential that has it")
 
 
-def _check(entry: Entry) -> None:
-    """Hold an entry to what its shape cannot say."""
+def check(entry: Entry) -> None:
+    """Hold an entry to what its shape cannot say (``DIA-071``)."""
     if len(jsontext.dump(to_json(entry))) > MAX_ENTRY:
         raise DialectRefused("DIA-071", f"the registration is larger than {MAX_ENTRY} bytes", "name fewer tools")
     try:
@@ -208,5 +221,30 @@ def _check(entry: Entry) -> None:
         )
 
 
-def _none() -> DialectRefused:
+def note(scope: Scope, tenant: str, entry: Entry) -> None:
+    """Record what somebody says of a server for the first time, or anew."""
+    scope.child().within(tenant=TenantId(tenant)).fact(
+        "registry.register", server=entry.server_id, version=entry.version, visibility=entry.visibility,
+        entry=jsontext.digest(to_json(entry)), ttl=entry.ttl,
+    )  # fmt: skip
+
+
+def told(entry: Entry, left: float) -> dict[str, Any]:
+    """Return a registration as it is told, with the seconds that it holds on."""
+    return {**to_json(entry), "review": "unreviewed", "expires_in": min(entry.ttl, max(0, round(left)))}
+
+
+def not_yours(entry: Entry) -> DialectRefused:
+    """Return ``DIA-073``."""
+    text = f"the public name {entry.server_id} is another's"
+    return DialectRefused("DIA-073", text, "use a name of your own, or register it as `private`")
+
+
+def too_many() -> DialectRefused:
+    """Return ``DIA-072``."""
+    return DialectRefused("DIA-072", "too many servers are registered", "remove some, or let them expire")
+
+
+def none() -> DialectRefused:
+    """Return ``DIA-074``."""
     return DialectRefused("DIA-074", "there is no such registration", "register it again; see `registry/`")

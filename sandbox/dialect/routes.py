@@ -64,21 +64,25 @@ class Routes:
         only(ask, "POST")
         identity = ask.arrival.identity
         agreement = self._service.agree(await body_of(ask, Handshake), ask.place, identity, "http")
-        self._site.agreements.keep(agreement, identity.owner, identity.tenant.tenant, ask.place.base)
+        await self._site.agreements.keep(agreement, identity.owner, identity.tenant.tenant, ask.place.base)
         return json_answer(to_json(agreement))
 
     async def invoke(self, ask: Ask) -> Answer | None:
         """Call a tool."""
         only(ask, "POST")
-        request = await body_of(ask, ToolRequest)
+        data = await bytes_of(ask)
+        request = read(ToolRequest, data)
         try:
-            return await self._invoked(ask, request)
+            return await self._invoked(ask, request, data)
         except DialectRefused as refusal:
             refusal.request_id = refusal.request_id or str(request.request_id)
             raise
 
-    async def _invoked(self, ask: Ask, request: ToolRequest) -> Answer | None:
-        agreement = self._site.agreements.find(request.session, ask.arrival.identity.owner, ask.place.base)
+    async def _invoked(self, ask: Ask, request: ToolRequest, data: bytes) -> Answer | None:
+        agreement = await self._site.agreements.find(request.session, ask.arrival.identity.owner, ask.place.base)
+        fleet = self._site.fleet
+        if fleet is not None and await fleet.invoked(ask.scope, ask.arrival, ask.place.door, request, data):
+            return None
         who = Who(ask.place, ask.arrival.identity, agreement.capabilities, "http")
         limit = await self._service.rated(who, request)
         if _wants_events(ask):
@@ -88,8 +92,10 @@ class Routes:
         said = await unless_gone(ask, self._service.invoke(who, request, lambda _progress: None))
         if said.job_id is None:
             return json_answer(to_json(said), 200, limit)
-        where = {"Location": f"{ask.place.base}/jobs/{said.job_id}", "Retry-After": f"{said.poll_after:.0f}"}
-        return json_answer(to_json(said), 202, {**limit, **where})
+        where = {"Location": f"{ask.place.base}/jobs/{said.job_id}"}
+        if said.poll_after is None:  # a repeated request, whose job has ended meanwhile
+            return json_answer(to_json(said), 200, {**limit, **where})
+        return json_answer(to_json(said), 202, {**limit, **where, "Retry-After": f"{said.poll_after:.0f}"})
 
     async def jobs(self, ask: Ask) -> Answer:
         """Answer for one job, or for all of the caller's."""
@@ -111,13 +117,16 @@ class Routes:
         if self._service.jobs is None:
             return {"jobs": []}
         found = await self._service.jobs.of(ask.arrival.identity, ask.place.door.path, 0, MAX_LISTED)
-        return {
-            "jobs": [
-                {"job_id": job.id, "request_id": job.request_id, "tool_id": job.tool,
-                 "status": self._service.told(job).status, "created": job.created}
-                for _, job in found
-            ]
-        }  # fmt: skip
+        own: list[dict[str, Any]] = [
+            {"job_id": job.id, "request_id": job.request_id, "tool_id": job.tool,
+             "status": self._service.told(job).status, "created": job.created}
+            for _, job in found
+        ]  # fmt: skip
+        if self._site.fleet is None:
+            return {"jobs": own}
+        others, whole = await self._site.fleet.listed(ask.scope, ask.arrival, ask.place.door)
+        jobs = sorted((*own, *others), key=lambda one: float(one["created"]))[:MAX_LISTED]
+        return {"jobs": jobs, **({} if whole else {"incomplete": True})}
 
     async def files(self, ask: Ask) -> Answer:
         """Serve one file of the caller's view, or say that the client has it."""
@@ -219,11 +228,21 @@ async def body_of(ask: Ask, kind: type[S]) -> S:
         DialectRefused: ``DIA-026`` another type, ``DIA-004`` it does not fit.
         HttpRefused: too large, too slow.
     """
+    return read(kind, await bytes_of(ask))
+
+
+async def bytes_of(ask: Ask) -> bytes:
+    """Return the body of a request that says that it is JSON.
+
+    Raises:
+        DialectRefused: ``DIA-026``, another type.
+        HttpRefused: too large, too slow.
+    """
     headers = ask.arrival.headers
     if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise DialectRefused("DIA-026", "the body is not said to be JSON", "send `Content-Type: application/json`")
     fields.check_post({**headers, "accept": "*/*"})
-    return read(kind, await read_body(ask.arrival, HttpBounds(body=MAX_MESSAGE)))
+    return await read_body(ask.arrival, HttpBounds(body=MAX_MESSAGE))
 
 
 async def unless_gone(ask: Ask, work: Awaitable[T]) -> T:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from sandbox import jsontext
@@ -16,6 +16,7 @@ from sandbox.dialect.bounds import JobBounds
 from sandbox.dialect.files import FileView
 from sandbox.dialect.handshake import Offer, agree, needs
 from sandbox.dialect.invoke import Hear, carry, message_of, respond
+from sandbox.dialect.jobs.claims import taken_elsewhere
 from sandbox.dialect.jobs.desk import Jobs
 from sandbox.dialect.jobs.model import Asked, Job
 from sandbox.dialect.model import Agreement, Handshake, ToolRequest, ToolResponse, Transport
@@ -71,6 +72,7 @@ class Service:
         scope: where agreements are recorded.
         bounds: of jobs.
         ending: whether no new work is taken.
+        elsewhere: whether another gateway keeps the job of an id.
     """
 
     def __init__(
@@ -80,9 +82,11 @@ class Service:
         scope: Scope,
         bounds: JobBounds | None = None,
         ending: Callable[[], bool] = lambda: False,
+        elsewhere: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.quotas = quotas
         self._ending = ending
+        self._elsewhere = elsewhere
         self._scope = scope
         self.jobs = jobs
         self.bounds = bounds or JobBounds()
@@ -117,6 +121,8 @@ class Service:
                 return behind.exposure
         except CallRefused as refusal:
             raise endpoint.no_server(refusal, message) from None
+        except HttpRefused:
+            raise
         except SandboxError as error:
             raise endpoint.failed(error, message) from None
 
@@ -160,16 +166,23 @@ class Service:
         """Return a job of the caller's.
 
         Raises:
-            DialectRefused: ``DIA-013``.
+            DialectRefused: ``DIA-013``; ``DIA-081``, another gateway keeps it.
         """
-        return await self._jobs().find(_uuid(job), who.identity, who.place.door.path)
+        with_id = _uuid(job)
+        try:
+            return await self._jobs().find(with_id, who.identity, who.place.door.path)
+        except DialectRefused:
+            if self._elsewhere is not None and await self._elsewhere(with_id):
+                raise taken_elsewhere() from None
+            raise
 
     async def cancel(self, who: Who, job: str) -> Job:
         """Cancel a job of the caller's; one that has ended stays as it is.
 
         Raises:
-            DialectRefused: ``DIA-013``.
+            DialectRefused: as :meth:`job`.
         """
+        await self.job(who, job)
         found, _ = await self._jobs().cancel(_uuid(job), who.identity, who.place.door.path)
         return found
 

@@ -27,7 +27,8 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from sandbox import jsontext
-from sandbox.dialect.handshake import Agreements, Offer
+from sandbox.dialect.fleet import Fleet
+from sandbox.dialect.handshake import Agreements, Offer, OwnAgreements, SharedAgreements
 from sandbox.dialect.refusals import DialectRefused, response
 from sandbox.dialect.service import Place, Service
 from sandbox.dialect.versions import DIALECT
@@ -60,6 +61,7 @@ class Ask:
         method: of HTTP.
         rest: path below the endpoint's base, without a leading slash.
         limit: header fields that say where the tenant stands.
+        scope: of ASGI.
     """
 
     place: Place
@@ -67,6 +69,7 @@ class Ask:
     method: str
     rest: str
     limit: Mapping[str, str]
+    scope: AsgiScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Site:
         service: answers admitted clients.
         otherwise: the gateway's other pages.
         hsts: TLS ends in front of the gateway, and answers say that it stays so.
+        fleet: where several gateways share their state; ``None``: this one is alone.
 
     Attributes:
         agreements: over HTTP.
@@ -106,12 +110,16 @@ class Site:
         otherwise: ASGIApp | None,
         *,
         hsts: bool = False,
+        fleet: Fleet | None = None,
     ) -> None:
         self.app = app
         self.hsts = hsts
         self._offer = offer
         self.service = service
-        self.agreements = Agreements(time.monotonic)
+        self.fleet = fleet
+        self.agreements: Agreements = OwnAgreements(time.monotonic)
+        if fleet is not None:
+            self.agreements = SharedAgreements(fleet.store)
         self.routes: dict[str, Route] = {}
         self.otherwise = otherwise
 
@@ -155,6 +163,11 @@ class Site:
         identity = await self.admitted(scope, place, headers)
         tenant[0] = identity.tenant.tenant
         word = rest.partition("/")[0]
+        arrival = Arrival(headers, identity, receive, send)
+        if self.fleet is not None:
+            check_plain(scope)
+            if await self.fleet.passed(scope, arrival, place.door, rest):  # rates are counted where it is answered
+                return
         limit = {}
         if word != "invoke":  # which is counted with its tool
             limit = {"X-MCP-Limit": (await self.service.quotas.count_by(tenant[0], place.door)).header()}
@@ -162,7 +175,7 @@ class Site:
         route = self.routes.get(word)
         if route is None:
             raise DialectRefused("DIA-010", "there is nothing here", "see docs/dialect.md for the paths")
-        ask = Ask(place, Arrival(headers, identity, receive, send), scope["method"], rest, limit)
+        ask = Ask(place, arrival, scope["method"], rest, limit, scope)
         answer = await route(ask)
         if answer is not None:
             await self.send(send, answer, limit)

@@ -44,7 +44,7 @@ def add_code(site: Site, arguments: argparse.Namespace, scope: Scope) -> None:
     async def run(ask: Ask) -> Answer:
         only(ask, "POST")
         request = await body_of(ask, CodeRequest)
-        agreement = site.agreements.find(request.session, ask.arrival.identity.owner, ask.place.base)
+        agreement = await site.agreements.find(request.session, ask.arrival.identity.owner, ask.place.base)
         needs("code_exec", agreement.capabilities)
         who = Who(ask.place, ask.arrival.identity, agreement.capabilities, "http")
         return json_answer(to_json(await unless_gone(ask, code.run(who, request))))

@@ -20,6 +20,7 @@ from sandbox.cli.gateway.code import add_code
 from sandbox.cli.gateway.registering import add_registry, publishing
 from sandbox.cli.report import line_of, say
 from sandbox.dialect.bounds import MAX_MESSAGE, JobBounds
+from sandbox.dialect.fleet import Fleet
 from sandbox.dialect.handshake import Offer
 from sandbox.dialect.jobs.desk import Jobs
 from sandbox.dialect.jobs.store import JobStore
@@ -144,9 +145,13 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
         return found.door if isinstance(found, Endpoint) else None
 
     unsafe = gateway.keeper.unsafe_tenant
-    jobs = Jobs(store, gateway.scope, gateway.quotas, door, unsafe, lambda: app.draining)
-    service = Service(gateway.quotas, jobs, gateway.scope, dialect.bounds, lambda: app.draining)
-    site = Site(app, dialect.offer, service, gateway.pages, hsts=dialect.hsts)
+    fleet = None
+    if gateway.together is not None:
+        fleet = Fleet(gateway.together, await asyncio.to_thread(store.name), gateway.quotas)
+    claims, elsewhere = (fleet.claims, fleet.elsewhere) if fleet is not None else (None, None)
+    jobs = Jobs(store, gateway.scope, gateway.quotas, door, unsafe, lambda: app.draining, claims)
+    service = Service(gateway.quotas, jobs, gateway.scope, dialect.bounds, lambda: app.draining, elsewhere)
+    site = Site(app, dialect.offer, service, gateway.pages, hsts=dialect.hsts, fleet=fleet)
     add_routes(site)
     if dialect.code is not None:
         dialect.code(site)
@@ -156,9 +161,13 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
     app.sessions.tasks = lambda identity, door: TaskDesk(jobs, identity, door, dialect.bounds)
     sockets = Sockets(app, site)
     try:
+        if fleet is not None:
+            await fleet.begin()
         await jobs.begin()
         yield sockets
     finally:
+        if fleet is not None:
+            await fleet.close()
         sockets.end()
         gateway.pages = site.otherwise
         app.sessions.tasks = None

@@ -13,11 +13,12 @@ from sandbox.cli.report import line_of, say
 from sandbox.dialect.links import HttpLink
 from sandbox.dialect.refusals import DialectRefused
 from sandbox.dialect.registrar import TIMEOUT, Registrar, address
-from sandbox.dialect.registrations import Entry, Registrations
+from sandbox.dialect.registrations import Entry, Registrations, Registry
 from sandbox.dialect.routes import body_of
+from sandbox.dialect.shared_registrations import SharedRegistrations
 from sandbox.dialect.site import ROOT, Answer, Ask, Site, json_answer, only
 from sandbox.errors import UsageError
-from sandbox.serve.http.app import App
+from sandbox.serve.http.app import App, Gateway
 from sandbox.serve.http.doors import Door, DriverDoor
 
 TOKEN: Final = "MCP_SANDBOX_REGISTER_TOKEN"  # noqa: S105 - name of the variable
@@ -27,30 +28,36 @@ Able = Callable[[Door], tuple[str, ...]]
 """Gives the capabilities of a door."""
 
 
-def add_registry(site: Site, registrations: Registrations | None = None) -> Registrations:
-    """Let a site keep registrations (``registry/``)."""
-    kept = Registrations(site.app.gateway.scope, time.monotonic) if registrations is None else registrations
+def add_registry(site: Site, registrations: Registry | None = None) -> Registry:
+    """Let a site keep registrations (``registry/``): in the store that gateways share, else in memory."""
+    kept = _registrations(site.app.gateway) if registrations is None else registrations
 
     async def registry(ask: Ask) -> Answer:
         name, identity = ask.rest.partition("/")[2], ask.arrival.identity
         if not name:
             only(ask, "GET", "POST")
             if ask.method == "GET":
-                return json_answer({"servers": kept.listed(identity)})
-            return json_answer(kept.register(await body_of(ask, Entry), identity))
+                return json_answer({"servers": await kept.listed(identity)})
+            return json_answer(await kept.register(await body_of(ask, Entry), identity))
         only(ask, "GET", "PUT", "DELETE")
         if ask.method == "GET":
-            return json_answer(kept.find(name, identity))
+            return json_answer(await kept.find(name, identity))
         if ask.method == "DELETE":
-            kept.remove(name, identity)
+            await kept.remove(name, identity)
             return json_answer({"removed": name})
         entry = await body_of(ask, Entry)
         if entry.server_id != name:
             raise DialectRefused("DIA-071", "address and `server_id` differ", "write the same name in both")
-        return json_answer(kept.register(entry, identity))
+        return json_answer(await kept.register(entry, identity))
 
     site.routes["registry"] = registry
     return kept
+
+
+def _registrations(gateway: Gateway) -> Registry:
+    if gateway.together is None:
+        return Registrations(gateway.scope, time.monotonic)
+    return SharedRegistrations(gateway.scope, gateway.together.team.store)
 
 
 def own_entries(app: App, namespace: str, url: str, capabilities: Able) -> tuple[Entry, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sandbox.dialect.invoke import Outcome, carry, refused
+from sandbox.dialect.jobs.claims import AWAY, AWAY_FOR, Alone, Claims, lost
 from sandbox.dialect.jobs.model import Asked, Job
 from sandbox.dialect.jobs.store import JobStore
 from sandbox.dialect.model import Progress
@@ -56,6 +56,7 @@ class Jobs:
         doors: endpoint of a path, ``None`` when it is not served any more.
         unsafe_tenant: see :class:`~sandbox.serve.identity.model.Gatekeeper`.
         ending: whether the gateway takes no new work.
+        claims: keep other gateways from taking the same request.
     """
 
     def __init__(
@@ -66,9 +67,11 @@ class Jobs:
         doors: Callable[[str], Door | None],
         unsafe_tenant: str = "",
         ending: Callable[[], bool] = lambda: False,
+        claims: Claims | None = None,
     ) -> None:
         self._store = store
         self._ending = ending
+        self._claims: Claims = claims or Alone()
         self._scope = scope
         self._quotas = quotas
         self._doors = doors
@@ -113,17 +116,19 @@ class Jobs:
         """Return the job that was made of a request; the same request gives the same job.
 
         Raises:
-            DialectRefused: ``DIA-009``, ``DIA-015``, ``DIA-017``.
+            DialectRefused: ``DIA-009``, ``DIA-015``, ``DIA-017``; ``DIA-081``, another gateway has taken the request.
             PlatformError: ``DIA-019``; nothing was taken.
+            StateUnavailable: nobody can say who has; nothing was taken.
             AuditUnavailable: the same.
         """
-        named = replace(asked, id=str(uuid.uuid4()))
+        named = replace(asked, id=self._claims.fresh())
         scope = self._scope.child().within(driver=self._name(asked.door), tenant=asked.identity.tenant.tenant)
         scope.intent("job.accept", job=named.id, kind=asked.kind, tool=asked.tool, request_id=asked.request_id)
         return await self._whole(self._taken(named))
 
     async def _taken(self, named: Asked) -> Job:
-        job, fresh = await self._do(self._store.add, named, time.time())
+        async with self._claims.claimed(named):
+            job, fresh = await self._do(self._store.add, named, time.time())
         if fresh:
             tenant = job.identity.tenant.tenant
             self._waiting[tenant].append(job)
@@ -235,23 +240,25 @@ class Jobs:
     async def _outcome(self, job: Job) -> Outcome | None:
         """Carry the call of a job; ``None`` when it was cancelled before it went out."""
         try:
-            door = self._open_to(job)
-            for left in reversed(range(MAX_STARTS)):
+            door, left, until = self._open_to(job), MAX_STARTS, time.monotonic() + AWAY_FOR
+            while True:
                 try:
                     return await self._once(job, door)
                 except HttpRefused as refusal:  # no call went out
-                    if refusal.status not in (429, 503) or not left:
+                    left -= 0 if refusal.id in AWAY and time.monotonic() < until else 1
+                    if refusal.status not in (429, 503) or left <= 0:
                         return refused(refusal)
                 await asyncio.sleep(RETRY_AFTER)
         except _Withdrawn:
             return None
         except DialectRefused as refusal:
             return refused(refusal)
-        return None
 
     async def _once(self, job: Job, door: Door) -> Outcome:
         params = dict(job.params or {})
         message = Request(job.request_id, "tools/call", params)
+        if not await self._claims.held(job):
+            raise lost()
 
         async def ready(behind: Behind) -> None:
             tool = behind.exposure.tools.get(job.tool)

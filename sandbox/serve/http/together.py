@@ -43,6 +43,9 @@ HOP: Final = frozenset(
 CONNECT: Final = 2.0
 """Seconds in which another gateway has to take a connection."""
 
+FETCHING: Final = 5.0
+"""Seconds in which another gateway has to answer what is added up here."""
+
 SILENCE: Final = 4 * HEARTBEAT
 """Seconds that an answer may be silent; a living gateway sends a comment every :data:`HEARTBEAT`."""
 
@@ -77,24 +80,46 @@ class Together:
             if home.mine:
                 await endpoint.answer(scope, arrival)
                 return
-        await self._forward(scope, arrival, self._reachable(arrival, home.address))  # 3
+        await self.forward(scope, arrival, self.reachable(arrival, home.address))  # 3
 
-    def _reachable(self, arrival: Arrival, address: str) -> str:
+    def reachable(self, arrival: Arrival, address: str) -> str:
+        """Return the address of a tenant's home, when a request may be forwarded there.
+
+        Raises:
+            HttpRefused: ``GATE-061``, ``GATE-065``.
+        """
         if MARK in arrival.headers:
             raise _away("GATE-065", "the servers of this tenant have moved meanwhile", "try again")
-        if address not in self._peers or arrival.identity.bound or not _portable(arrival):  # 4
+        if not self.may_forward(arrival, address):  # 4
             mend = "send requests of one client to one gateway, name the gateways in `peers`, or let the driver's"
             raise _away("GATE-061", "the servers of this tenant run at another gateway", f"{mend} be `stateless`")
         return address
 
-    async def _forward(self, scope: AsgiScope, arrival: Arrival, address: str) -> None:
+    def may_forward(self, arrival: Arrival, address: str) -> bool:
+        """Return whether a request may be sent on: not twice, to a peer, and with a credential that counts there."""
+        alone = arrival.identity.bound or not _portable(arrival)
+        return MARK not in arrival.headers and address in self._peers and not alone
+
+    async def forward(self, scope: AsgiScope, arrival: Arrival, address: str, silence: float = SILENCE) -> None:
+        """Answer a request with what another gateway answers to it.
+
+        Args:
+            scope: of ASGI.
+            arrival: the request; a body is read from it.
+            address: of a gateway to which :meth:`may_forward` says yes.
+            silence: seconds that its answer may be silent.
+
+        Raises:
+            HttpRefused: ``GATE-062``, it does not answer; too much is in progress here; the body is refused.
+            ClientGone: the client went away, or half an answer is out.
+        """
         tenant = arrival.identity.tenant.tenant
         with contextlib.ExitStack() as stack:
             body = b""
             if scope["method"] == "POST":
                 stack.enter_context(self._quotas.running(tenant, Notification("forward", {})))
                 body = await read_body(arrival, self._bounds)
-            work = asyncio.create_task(self._exchange(scope, arrival, address, body))
+            work = asyncio.create_task(self._exchange(scope, arrival, address, body, silence))
             watch = asyncio.create_task(_gone(arrival))
             try:
                 await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -106,14 +131,40 @@ class Together:
                     task.cancel()
                 await asyncio.gather(work, watch, return_exceptions=True)
 
-    async def _exchange(self, scope: AsgiScope, arrival: Arrival, address: str, body: bytes) -> None:
+    async def fetch(self, scope: AsgiScope, arrival: Arrival, address: str, most: int) -> bytes:
+        """Return what another gateway answers to a ``GET``, within a number of bytes.
+
+        Raises:
+            HttpRefused: ``GATE-062``, it gives no such answer in time.
+        """
+        found, status = bytearray(), 0
+        try:
+            asking = self._asked().stream("GET", address + scope["path"], headers=self._headers(arrival))
+            async with asyncio.timeout(FETCHING), asking as answer:
+                status = answer.status_code
+                async for part in answer.aiter_bytes():
+                    found += part
+                    if len(found) > most:
+                        status = 0
+                        break
+        except (httpx2.HTTPError, OSError) as error:  # which a timeout is too
+            text = "another gateway does not answer"
+            raise _away("GATE-062", text, "try again", cause=type(error).__name__) from None
+        if status != 200:  # noqa: PLR2004 - OK
+            raise _away("GATE-062", "another gateway does not answer that", "try again", cause=f"status {status}")
+        return bytes(found)
+
+    def _headers(self, arrival: Arrival) -> dict[str, str]:
+        headers = {name: value for name, value in arrival.headers.items() if name not in HOP}
+        return {**headers, MARK: self.team.id}
+
+    async def _exchange(self, scope: AsgiScope, arrival: Arrival, address: str, body: bytes, silence: float) -> None:
         query = scope["query_string"].decode("latin-1")
         url = address + scope["path"] + (f"?{query}" if query else "")
-        headers = {name: value for name, value in arrival.headers.items() if name not in HOP}
-        headers[MARK] = self.team.id
-        begun = False
+        begun, headers, asked = False, self._headers(arrival), self._asked()
+        timeout = httpx2.Timeout(silence, connect=CONNECT, write=WRITE_TIMEOUT)
         try:
-            async with self._asked().stream(scope["method"], url, headers=headers, content=body) as answer:
+            async with asked.stream(scope["method"], url, headers=headers, content=body, timeout=timeout) as answer:
                 begun = True
                 kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower().decode() not in HOP]
                 kept += [(b"content-length", size.encode()) for size in answer.headers.get_list("content-length")]
