@@ -59,6 +59,7 @@ class FolderContents:
         self._folder = folder
         self._tidy = tidy
         self._files: dict[str, os.stat_result] = {}
+        self._read: dict[str, bytes] = {}
         places = Places()
         self._walk(folder, "", places)
         if sum(facts.st_size for facts in self._files.values()) > MAX_UNPACKED_BYTES:
@@ -96,15 +97,20 @@ class FolderContents:
         return self._files[name].st_size
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file; no link is followed.
+        """Return the contents of a file, the same each time; no link is followed.
 
         Raises:
             KeyError: there is none of that name.
+            InstallRefused: ``PKG-007``, it is not what was read before: what was judged is what is used.
         """
         limit = self._files[name].st_size
         descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            return file.read(max(limit, 1) + 1)
+            content = file.read(max(limit, 1) + 1)
+        digest = hashlib.sha256(content).digest()
+        if self._read.setdefault(name, digest) != digest:
+            raise InstallRefused("PKG-007", f"{name!r} changed while it was read", "let nobody write to the folder")
+        return content
 
 
 def _packaged(name: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sandbox.errors import InstallRefused, PlatformError, UsageError
 from sandbox.mcpkg import bounds
@@ -19,8 +20,9 @@ from sandbox.mcpkg.contents import FolderContents
 from sandbox.mcpkg.install import Order, guard_publisher, install
 from sandbox.mcpkg.manifest import read_package
 from sandbox.mcpkg.select import Surroundings
-from sandbox.mcpkg.signatures import Signed
+from sandbox.mcpkg.signatures import FILE, Signed, key_text, sign, verify
 from sandbox.mcpkg.store import Store
+from sandbox.mcpkg.trust import Publisher, TrustStore
 from sandbox.spec.load import load_driver
 from tests.mcpkg_kit import echo_folder
 
@@ -219,3 +221,30 @@ def test_a_trusted_publishers_tool_is_not_taken_over(tmp_path: Path) -> None:
             put(store, newer, verdict)
 
     assert "0.2.0" == put(store, newer, Signed("trusted", "acme", "key"))
+
+
+@pytest.mark.claim("P-PKG-06")
+def test_what_was_verified_is_what_is_installed(tmp_path: Path) -> None:
+    """Attack: a file of a package folder is changed after its signature was verified, and before it is installed."""
+    key = Ed25519PrivateKey.generate()
+    trust = TrustStore((Publisher("acme", key_text(key)),))
+    source = echo_folder(tmp_path / "echo")
+    (source / "data.txt").write_text("as signed")
+    (source / "meta").mkdir()
+    before = FolderContents(source)
+    (source / FILE).write_bytes(sign(before, read_package(before)[0], key, "acme"))
+    store = Store(tmp_path / "store")
+    contents = FolderContents(source)
+    manifest, _, _ = read_package(contents)
+    signed = verify(contents, manifest, trust)
+    (source / "data.txt").write_text("as false!")
+    order = Order(contents, manifest, signed, manifest.implementations[0], HERE)
+    with store.changing(), pytest.raises(InstallRefused, match="PKG-007"):
+        install(store, order)
+    nothing = store.tools()
+    (source / "data.txt").write_text("as signed")
+    with store.changing():
+        installed = install(store, order)
+
+    assert ("trusted", ()) == (signed.state, nothing)
+    assert b"as signed" == installed.contents().read("data.txt")
