@@ -18,6 +18,10 @@ MIN_MEMORY_BYTES: Final = 8 * MIB
 MIN_CPUS: Final = 0.01
 """Smallest share of a core that engines accept."""
 
+MIN_PIDS: Final = 8
+"""Threads of the runtime's own init process count before it becomes the server: below 5 a start fails now and then on a
+machine of two cores under load (3 % of starts with 4), and more cores mean more of them."""
+
 _ASKED: Final = {
     "memory": "memory_bytes",
     "cpus": "cpus",
@@ -130,7 +134,7 @@ def _host(draft: Draft, amount: dict[str, float]) -> None:
                 allowed=allowed,
                 mend="ask for less",
             )
-    for name, least in (("memory", MIN_MEMORY_BYTES), ("cpus", MIN_CPUS)):
+    for name, least in (("memory", MIN_MEMORY_BYTES), ("cpus", MIN_CPUS), ("pids", MIN_PIDS)):
         if amount[name] < least:
             found, allowed = show(name, amount[name]), f"at least {show(name, least)}"
             draft.refuse(

@@ -270,7 +270,8 @@ async def test_a_killed_supervisor_leaves_no_broker_and_no_holder(lab: Lab) -> N
         await lab.engine.remove_volume(row.split()[1])
 
     assert sum(row.startswith("containers") for row in before) == 3
-    assert [row.split()[0] for row in left] == ["volumes"], "the volume waits for the next reaping, by its label"
+    assert sum(row.startswith("volumes") for row in before) == 1
+    assert {row.split()[0] for row in left} <= {"volumes"}, "it waits for the next reaping, by its label"
 
 
 async def test_closing_leaves_nothing(lab: Lab) -> None:

@@ -25,8 +25,9 @@ BROKER_MEMORY: Final = 512 * MIB
 """25 MB and, for each of at most 3000 connections, up to two chunks of 256 KiB that a slow reader has not taken;
 beyond it the broker is killed, egress stops, and a new one takes over."""
 
-HOLDER_PIDS: Final = 4
-"""It is one process; an engine counts its own helper while starting."""
+HOLDER_PIDS: Final = 32
+"""It is one process of one thread, and its system call profile lets it make no other; before that the engine's own
+helper counts, whose threads are as many as the moment wants: with 4, one start in thirty failed under load."""
 
 BROKER_PIDS: Final = 32
 """One process with 16 resolver threads."""

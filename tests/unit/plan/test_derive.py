@@ -96,6 +96,16 @@ def test_amounts_that_engines_read_as_unlimited_are_refused(amount: float) -> No
     assert {"PLAN-011"} == set(refused(driver(limits={"cpus": amount})))
 
 
+@pytest.mark.parametrize(("bound", "least"), [("cpus", 0.01), ("memory_bytes", 8 * MIB), ("pids", 8)])
+def test_bounds_under_which_no_server_starts_reliably_are_refused(bound: str, least: float) -> None:
+    """Less than the runtime's own init process needs is refused; exactly as much is planned."""
+    small = {"tmp_bytes": MIB} if bound == "memory_bytes" else {}
+    refusals = refused(driver(limits={bound: least - (1 if least > 1 else 0.005), **small}))
+
+    assert "too little to start" in refusals["PLAN-012"]
+    assert least == getattr(plan(driver(limits={bound: least, **small})).limits, bound)
+
+
 @pytest.mark.parametrize(
     ("bound", "amount", "facts"),
     [
