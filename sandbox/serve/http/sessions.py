@@ -238,7 +238,7 @@ class Sessions:
         try:
             await session.open()
         except BaseException:
-            del self._all[session.id]
+            self._all.pop(session.id, None)  # it may have been ended meanwhile
             raise
         return session
 
