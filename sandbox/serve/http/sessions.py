@@ -122,7 +122,8 @@ class HttpSession:
         stream = self._streams.get(key)
         if stream is None or not (number.isascii() and number.isdecimal() and len(number) < 10):  # noqa: PLR2004
             raise malformed("GATE-018", "that event belongs to no stream of this session", "ask anew")
-        stream.back_to(int(number))
+        if not stream.reader:  # whoever reads it would get everything twice
+            stream.back_to(int(number))
         return stream
 
     def feed(self, message: Message, size: int, reply: Stream | None) -> None:

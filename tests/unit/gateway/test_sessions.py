@@ -11,9 +11,10 @@ import pytest
 
 from sandbox.errors import ServerFault
 from sandbox.serve.http.bounds import HttpBounds
-from sandbox.serve.http.sessions import Sessions
+from sandbox.serve.http.sessions import HttpSession, Sessions
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, anonymous
+from sandbox.wire.jsonrpc import Notification
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -48,3 +49,17 @@ async def test_a_session_that_is_ended_while_it_begins_is_refused_as_what_it_is(
     with pytest.raises(ServerFault, match="GATE-019"):
         await opening
     assert len(sessions) == 0
+
+
+async def test_a_stream_that_is_read_is_not_wound_back_by_another_reader() -> None:
+    """Who asks for a stream again while it is read is refused, and the one who reads gets nothing twice."""
+    session = HttpSession(cast("Any", Beginning()), anonymous())
+    stream = session.stream()
+    stream.put(Notification("notifications/message", {"data": 1}))
+    assert len(stream.take()) == 1
+    stream.reader = True
+    assert session.resumed(f"{stream.key}.0") is stream
+    assert stream.take() == []
+    stream.reader = False
+    assert session.resumed(f"{stream.key}.0") is stream
+    assert len(stream.take()) == 1
