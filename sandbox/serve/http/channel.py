@@ -66,7 +66,9 @@ class HttpChannel:
             self._current = None
 
     def forget(self, request_id: RequestId) -> None:
-        """End the response of a request that gets no answer: it was cancelled."""
+        """End the response of a request that gets no answer: it was cancelled; what is no id names none."""
+        if type(request_id) not in (str, int):
+            return
         reply = self._replies.pop(request_id, None)
         if reply is not None:
             self._tokens = {token: one for token, one in self._tokens.items() if one != request_id}

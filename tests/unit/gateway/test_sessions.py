@@ -15,6 +15,7 @@ from sandbox.serve.http.sessions import HttpSession, Sessions
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, anonymous
 from sandbox.wire.jsonrpc import Notification
+from tests.gateway_lab import lab, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -63,3 +64,20 @@ async def test_a_stream_that_is_read_is_not_wound_back_by_another_reader() -> No
     stream.reader = False
     assert session.resumed(f"{stream.key}.0") is stream
     assert len(stream.take()) == 1
+
+
+@pytest.mark.parametrize("odd", [["1"], {"id": 1}, None, True, 1.0])
+async def test_a_cancellation_of_what_is_no_id_is_ignored(odd: Any) -> None:
+    """What cannot be an id cancels nothing, and is no defect of the gateway."""
+    async with lab() as stage:
+        headers = await stage.session()
+        waiting = asyncio.create_task(stage.post("/mcp/open", request("tools/call", {
+            "name": "tool", "arguments": {"slow": True}}), **headers))  # fmt: skip
+        while not stage.server.calls:  # noqa: ASYNC110 - the fake server has no event for it
+            await asyncio.sleep(0.01)
+        note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": odd}}
+        told = await stage.post("/mcp/open", note, **headers)
+        answer = await waiting
+
+    assert told.status_code == 202
+    assert '"slow": true' in answer.text or '"slow":true' in answer.text
