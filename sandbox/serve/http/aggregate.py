@@ -65,7 +65,8 @@ class AggregateDoor:
 
     def _take(self, doors: Sequence[Door], router: Router | None) -> None:
         self._router = router
-        self.access = Access(anonymous=any(door.access.anonymous for door in doors))
+        deciding = frozenset(scope for door in doors for scope in door.access.scopes)
+        self.access = Access(anonymous=any(door.access.anonymous for door in doors), deciding=deciding)
         self._doors = {door.name: door for door in doors}
         self.stateless = all(door.stateless for door in doors)
 

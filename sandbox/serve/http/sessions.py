@@ -273,7 +273,8 @@ class Sessions:
         """Return the session of an id that belongs to a caller and an endpoint.
 
         Raises:
-            HttpRefused: ``GATE-016`` (404) there is none; ``GATE-017`` (404) it is somebody else's, told alike.
+            HttpRefused: ``GATE-016`` (404) there is none; ``GATE-017`` (404) it is somebody else's, or was opened with
+                more than this credential covers, told alike.
         """
         session = self._all.get(session_id)
         text, mend = "there is no such session", "open one with `initialize`"
@@ -282,7 +283,8 @@ class Sessions:
             session = None
         if session is None:
             raise HttpRefused(404, "GATE-016", text, mend)
-        if session.identity.owner != identity.owner or session.door is not door:
+        lost = (session.identity.scopes & door.access.deciding) - identity.scopes
+        if session.identity.owner != identity.owner or session.door is not door or lost:
             raise NotYours(404, "GATE-017", text, mend)
         session.used = asyncio.get_running_loop().time()
         return session

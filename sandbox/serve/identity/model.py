@@ -28,11 +28,13 @@ class Access:
         anonymous: nobody has to sign in (``auth: none``).
         scopes: all of which a token needs.
         visibility: where it is told of: ``public``, ``authenticated``, ``internal`` or ``restricted``.
+        deciding: scopes that decide what is behind it for a caller, beside those that everybody needs.
     """
 
     anonymous: bool = False
     scopes: tuple[str, ...] = ()
     visibility: str = "authenticated"
+    deciding: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,3 +81,22 @@ async def test_a_cancellation_of_what_is_no_id_is_ignored(odd: Any) -> None:
 
     assert told.status_code == 202
     assert '"slow": true' in answer.text or '"slow":true' in answer.text
+
+
+async def test_a_session_at_the_common_endpoint_does_not_outlive_a_scope_of_its_holder() -> None:
+    """Attack: a token with a scope opens a session; the next token of the same holder, without it, uses it."""
+    async with lab(scopes=("closed:use",)) as stage:
+        wide = stage.token("", scope="closed:use other")
+        narrow = stage.token("", scope="other")
+        same = stage.token("", scope="closed:use")
+        headers = await stage.session("/mcp", wide)
+        body = request("tools/call", {"name": "closed__tool", "arguments": {}}, 5)
+        before = await stage.post("/mcp", body, wide, **headers)
+        fresh = await stage.post("/mcp", body, same, **headers)
+        direct = await stage.initialize("/mcp/closed", narrow)
+        after = await stage.post("/mcp", body, narrow, **headers)
+
+    assert [before.status_code, fresh.status_code] == [200, 200]
+    assert "only for those who may" in before.text
+    assert direct.status_code == 403
+    assert (after.status_code, after.json()["error"]["data"]["id"]) == (404, "GATE-016")
