@@ -93,6 +93,18 @@ MAX_HTTP_ERROR: Final = 64 * KIB
 MAX_HTTP_BUFFERED: Final = 64 * MIB
 """Bytes of all answers of one server that are being assembled at the same time."""
 
+MAX_OAUTH_BODY: Final = 64 * KIB
+"""An answer of an authorization server; common metadata has 2 to 8 KiB, a token at most 4 KiB."""
+
+MAX_TOKEN: Final = 16 * KIB
+"""Characters of one access or refresh token; the longest common ones (JWT with group claims) have 8 KiB."""
+
+OAUTH_TIMEOUT: Final = 30.0
+"""Seconds of one request to an authorization server, its connection included."""
+
+LOGIN_TIMEOUT: Final = 600.0
+"""Seconds in which a person comes back from the authorization server; codes live 10 minutes (RFC 6749 §4.1.2)."""
+
 MAX_REDIRECTS: Final = 3
 """Hops of one request; each is checked like the first address."""
 

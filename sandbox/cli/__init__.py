@@ -41,6 +41,8 @@ GROUPS: Final[tuple[tuple[str, tuple[Command, ...]], ...]] = (
             Command("tools", "tools", "list what a driver exposes"),
             Command("call", "call", "call one tool of a driver"),
             Command("client", "client", "put a driver or gateway into an MCP client's configuration, or take it out"),
+            Command("login", "login", "log in to a remote server that wants OAuth, or show whether somebody has"),
+            Command("logout", "logout", "forget a login to a remote server, and have its tokens revoked"),
             Command("demo", "demo", "show the main job on a driver, step by step"),
         ),
     ),

@@ -19,7 +19,7 @@ import anyio
 
 from sandbox.cli import options, prepared
 from sandbox.cli.report import line_of, say
-from sandbox.errors import AuditUnavailable, PlatformError
+from sandbox.errors import AuditUnavailable, PlatformError, SandboxError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch import discover, owner
 from sandbox.launch.docker import DockerBackend
@@ -157,8 +157,12 @@ async def bench(
         secrets = secrets_of(spec, plan)
         if secrets:
             getattr(recorder, "add_secrets", keep_out)(*secrets.values())
-        chosen = RemoteBackend() if plan.server_kind == "remote" else backend
-        yield Bench(spec, plan, chosen, scope, secrets)
+        chosen = remote_backend(recorder) if plan.server_kind == "remote" else backend
+        try:
+            yield Bench(spec, plan, chosen, scope, secrets)
+        except SandboxError as error:
+            clean_error(error, getattr(recorder, "redacted", str))
+            raise
 
 
 async def kept_review(arguments: argparse.Namespace, backend: DockerBackend) -> prepared.Kept | None:
@@ -178,6 +182,21 @@ def secrets_of(spec: DriverSpec, plan: SandboxPlan) -> dict[str, str]:
     from sandbox.launch.secrets import load_sources, resolve  # only drivers with secrets pay for it
 
     return resolve(slugs, spec.secrets, load_sources(options.CONFIG / "secrets.toml"), os.environ)
+
+
+def clean_error(error: SandboxError, clean: Callable[[str], str]) -> None:
+    """Take out of an error what the server was given: it may quote what the server said."""
+    error.message = clean(error.message)
+    problems = getattr(error, "problems", ())
+    if problems:
+        error.problems = tuple(  # type: ignore[attr-defined] # those that have some may be given others
+            replace(one, message=clean(one.message), found=clean(one.found)) for one in problems
+        )
+
+
+def remote_backend(recorder: Recorder) -> RemoteBackend:
+    """Return what uses remote servers with this person's logins, whose tokens are kept out of a recorder's records."""
+    return RemoteBackend(options.STATE / "logins", getattr(recorder, "add_secrets", keep_out))
 
 
 def keep_out(*_values: str) -> None:

@@ -25,6 +25,7 @@ from sandbox.errors import ServerFault, UsageError
 from sandbox.events import Recorder
 from sandbox.limits import MAX_LINE_BYTES
 from sandbox.serve.calls import failed
+from sandbox.serve.client_replies import harmless
 from sandbox.serve.inservice import refuse_held
 from sandbox.supervisor import open_server
 from sandbox.supervisor.admission import LiveServer
@@ -110,11 +111,12 @@ async def call_once(
         return await live.peer.request("tools/call", {"name": name, "arguments": mapped}, timeout=timeout)
 
     scope = live.scope.child()
+    serving = serving_of(live, load_rules(arguments.rules), ready.secrets, call_bounds(arguments))
     try:
-        serving = serving_of(live, load_rules(arguments.rules), ready.secrets, call_bounds(arguments))
         return await serving.pipeline.call(tool, sent, caller_of(arguments), scope, forward)
     except RemoteError as error:
-        return failed(live.exposure.tools[tool], ServerFault(error.id, error.text))
+        said = harmless(serving.cleaner.clean, {"message": error.text}) or {"message": "an error that cannot be shown"}
+        return failed(live.exposure.tools[tool], ServerFault(error.id, str(said["message"])))
 
 
 def show(result: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sandbox.cli.bounds import shipped_bounds
 from sandbox.cli.report import line_of, say
+from sandbox.cli.tokens import redactor_of
 from sandbox.errors import PolicyError
 from sandbox.policy.call_bounds import CallBounds
 from sandbox.policy.cedar import PolicySet
@@ -26,7 +27,6 @@ from sandbox.serve.handler import ServerHandler
 from sandbox.serve.paths import Roots
 from sandbox.serve.paths_fs import HostTree
 from sandbox.serve.ratelimit import Buckets, Rate, RateLimiter
-from sandbox.serve.redact import Redactor
 from sandbox.serve.results import ResultCleaner
 from sandbox.serve.templates import Template
 from sandbox.serve.uris import UriRules, egress_of
@@ -99,7 +99,7 @@ def serving_of(
     gate = Gate(bounds.running, bounds.running_of_tenant, bounds.waiting_of_tenant, bounds.wait)
     rate = Rate(bounds.rate, bounds.burst)
     limiter = limiting(rate, gate) if limiting is not None else RateLimiter(Buckets(rate), gate, time.monotonic)
-    cleaner = ResultCleaner(uris, Redactor(given), bounds.result)
+    cleaner = ResultCleaner(uris, redactor_of(given, live.instance), bounds.result)
     pipeline = Pipeline(live.exposure, Collaborators(decider, limiter, cleaner, live.instance.during), equip)
     return Serving(pipeline, decider, UriGuard(uris, host), cleaner, bounds)
 

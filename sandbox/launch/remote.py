@@ -10,15 +10,19 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
-from sandbox.errors import PlatformError
+from sandbox.errors import AuditUnavailable, PlatformError
 from sandbox.events import Scope
 from sandbox.launch.interface import ExitStatus, Usage
 from sandbox.plan.model import EngineFacts, ImageFacts, SandboxPlan
 
 MAX_CALLS: Final = 64
 """Calls in flight that one fact names."""
+
+MAX_TOKENS: Final = 64
+"""Tokens that are kept out of results: those of more than a day, when each lives half an hour."""
 
 _ENDED: Final = ExitStatus(0)
 
@@ -29,12 +33,24 @@ class RemoteInstance:
     Attributes:
         secrets: slug → value, for header fields; never recorded.
         hang_up: ends the connection within a grace, in seconds; set by whoever makes it.
+        logins: folder with the logins of whoever runs this, where the server's tokens may come from.
+        tokens: the newest tokens that were used, to be kept out of results; see :meth:`know`.
     """
 
     stream: socket.socket | None = None
 
-    def __init__(self, plan: SandboxPlan, scope: Scope, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        plan: SandboxPlan,
+        scope: Scope,
+        secrets: Mapping[str, str],
+        logins: Path | None = None,
+        known: Callable[..., None] | None = None,
+    ) -> None:
         self.id = f"remote:{plan.driver_id}"
+        self.logins = logins
+        self.tokens: tuple[str, ...] = ()
+        self._known = known
         self.plan = plan
         self.secrets = dict(secrets)
         self.hang_up: Callable[[float], Awaitable[None]] | None = None
@@ -52,6 +68,19 @@ class RemoteInstance:
             yield
         finally:
             self._calls.remove(call)
+
+    def know(self, secret: str) -> None:
+        """Take note of a token before it is used, and tell those who keep it out of records.
+
+        Raises:
+            AuditUnavailable: ``CLI-016``, nobody can keep it out of them.
+        """
+        if secret in self.tokens:
+            return
+        if self._known is None:
+            raise AuditUnavailable("CLI-016", "this recorder cannot redact secrets", "use the audit ledger")
+        self._known(secret)
+        self.tokens = (*self.tokens, secret)[-MAX_TOKENS:]
 
     def calls(self) -> list[str]:
         """Return the calls in flight, oldest first, a bounded number of them."""
@@ -88,9 +117,17 @@ class RemoteInstance:
 
 
 class RemoteBackend:
-    """Uses remote servers."""
+    """Uses remote servers.
+
+    Args:
+        logins: folder with the logins of whoever runs this.
+        known: is told every token before it is used.
+    """
 
     name = "remote"
+
+    def __init__(self, logins: Path | None = None, known: Callable[..., None] | None = None) -> None:
+        self._logins, self._known = logins, known
 
     async def facts(self) -> EngineFacts:
         """Return what no engine can do."""
@@ -111,7 +148,7 @@ class RemoteBackend:
             message = f"the plan of {plan.driver_id} needs a container engine"
             raise PlatformError("LAUNCH-015", message, "see `mcp-sandbox doctor`")
         scope.fact("launch.remote", url=plan.remote_url.partition("?")[0], transport=plan.transport, plan=plan.digest())
-        return RemoteInstance(plan, scope, secrets)
+        return RemoteInstance(plan, scope, secrets, self._logins, self._known)
 
     async def close(self) -> None:
         """Do nothing: every use is ended by its owner."""

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from sandbox.errors import PlanRefused
+from sandbox.plan.oauth import covers
 from sandbox.plan.paths import inside, tidy
 from sandbox.plan.targets import EXACT, RESERVED
 
@@ -206,6 +207,14 @@ def _fields(plan: SandboxPlan) -> bool:
     )
 
 
+def _tokens(plan: SandboxPlan) -> bool:
+    auth = plan.auth
+    if auth is None:
+        return True
+    within = covers(auth.resource, plan.remote_url)
+    return plan.remote_url.startswith("https://") and within and (bool(auth.issuer) or not auth.client_secret)
+
+
 REMOTE_RULES: Final[tuple[tuple[str, str, Callable[[SandboxPlan], bool]], ...]] = (
     ("PLAN-106", "every bound is finite and above zero, and core dumps are off", _limits),
     ("PLAN-115", "for a remote server nothing runs and nothing is mounted here", _nothing_runs),
@@ -215,6 +224,7 @@ REMOTE_RULES: Final[tuple[tuple[str, str, Callable[[SandboxPlan], bool]], ...]] 
         _reachable,
     ),
     ("PLAN-117", "each header field is set once, on one line", _fields),
+    ("PLAN-120", "tokens are for the server, go over TLS, and a secret goes to an issuer that is named", _tokens),
 )
 """The rules of a plan without a container."""
 

@@ -40,6 +40,7 @@ _EQUAL: Final = (
     "hostname",
     "env",
     "headers",
+    "auth",
 )
 
 

@@ -40,12 +40,23 @@ def lines(plan: SandboxPlan) -> tuple[str, ...]:
     return _rows(rows)
 
 
+def _login(plan: SandboxPlan) -> Iterator[tuple[str, str]]:
+    """Yield the line that says how tokens are got."""
+    if plan.auth is None:
+        return
+    who = "somebody logs in" if plan.auth.grant == "authorization_code" else "with the client's id and secret"
+    scopes = " ".join(plan.auth.scopes) or "what is confirmed at the login"
+    issuer = plan.auth.issuer or "the issuer that the server names"
+    yield "token", f"OAuth, {who}: from {issuer} for {plan.auth.resource}, scopes {scopes}"
+
+
 def _remote(plan: SandboxPlan) -> tuple[str, ...]:
     """Return the lines of a server that runs elsewhere."""
     rows = [
         ("server", f"{plan.driver_id} {plan.driver_version} ({plan.server_kind}, {plan.transport})"),
         ("at", f"{plan.remote_url}, dialled from here; nothing is started"),
         *(("header", f"{entry.name}: {entry.value}{'<secret>' if entry.secret else ''}") for entry in plan.headers),
+        *_login(plan),
         *(("network" if number == 0 else "", text) for number, text in enumerate(_network(plan))),
         *(("trusts", path) for path in plan.authorities),
         (

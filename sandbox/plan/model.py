@@ -181,6 +181,28 @@ class HeaderEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthPlan:
+    """How a token for a remote server is got (``server.auth``, MCP authorization).
+
+    Attributes:
+        grant: ``authorization_code``: somebody logs in; ``client_credentials``: a machine has an id and a secret.
+        resource: what tokens are asked for (RFC 8707): the server's URL, or the wider one that the driver names.
+        issuer: the only authorization server that is taken; empty: the one that the server names.
+        scopes: all that is asked for; empty: what a person confirms when logging in.
+        client_id: as written; empty with a slug in ``client_id_secret``, or to be registered.
+        client_secret: slug, never a value.
+    """
+
+    grant: Literal["authorization_code", "client_credentials"]
+    resource: str
+    issuer: str = ""
+    scopes: tuple[str, ...] = ()
+    client_id: str = ""
+    client_id_secret: str = ""
+    client_secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SecretFile:
     """A secret by its slug, and the path inside at which the server finds it: a read-only file on tmpfs."""
 
@@ -232,6 +254,7 @@ class SandboxPlan:
         transport: how bytes reach the server; ``port`` is its TCP port on loopback for ``http`` and ``sse``.
         remote_url: only for ``kind: remote``; then there is no container, and what concerns one is empty.
         headers: sent to the origin of ``remote_url`` only.
+        auth: how tokens for ``remote_url`` are got; they go to its origin only.
         authorities: PEM files of the operator's certificate authorities, trusted beside the host's.
         reasons: explanation of every field, not part of the digest.
     """
@@ -262,6 +285,7 @@ class SandboxPlan:
     port: int = 0
     remote_url: str = ""
     headers: tuple[HeaderEntry, ...] = ()
+    auth: OAuthPlan | None = None
     authorities: tuple[str, ...] = ()
     secret_files: tuple[SecretFile, ...] = ()
     substitutes: tuple[Substitute, ...] = ()
@@ -271,7 +295,8 @@ class SandboxPlan:
     def secrets(self) -> tuple[str, ...]:
         """Return the slugs of every secret that is handed over in any way."""
         named = [entry.secret for entry in (*self.env, *self.headers, *self.secret_files, *self.substitutes)]  # type: ignore[attr-defined]
-        return tuple(dict.fromkeys(slug for slug in named if slug))
+        auth = (self.auth.client_id_secret, self.auth.client_secret) if self.auth is not None else ()
+        return tuple(dict.fromkeys(slug for slug in (*named, *auth) if slug))
 
     def to_json(self) -> dict[str, Any]:
         """Return the stable JSON form (schema: ``docs/schemas/plan.schema.json``), reasons included.
@@ -288,6 +313,8 @@ class SandboxPlan:
         """Return ``sha256:…`` over everything but the reasons; independent of key order."""
         body = _plain(self)
         del body["reasons"]
+        if self.auth is None:
+            del body["auth"]  # plans without it keep the digest that they had before there was any
         return jsontext.digest(body)
 
 

@@ -7,13 +7,16 @@ each of it is refused rather than ignored (AIP-29: a host that cannot enforce re
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from sandbox.plan import baseline
 from sandbox.plan.bounds import bounds
 from sandbox.plan.model import HeaderEntry, LimitPlan, NetworkPlan, SandboxPlan
 from sandbox.plan.network import authorities, network
+from sandbox.plan.oauth import oauth
 from sandbox.policy.ceiling_values import PLAIN_HTTP
 from sandbox.policy.destinations import HTTP_PORT, HTTPS_PORT, match
 from sandbox.policy.hosts import canonical_name
@@ -30,7 +33,8 @@ def finish(draft: Draft) -> SandboxPlan:
     """Return the plan.
 
     Steps: 1 nothing is asked of a sandbox; 2 bounds of calls and of life; 3 destinations, the server's own among them;
-    4 plain HTTP only where the operator allows it; 5 header fields; 6 all refusals at once; 7 the baseline.
+    4 plain HTTP only where the operator allows it; 5 header fields, and how tokens are got; 6 all refusals at once;
+    7 the baseline.
 
     Raises:
         PlanProblems: everything that may not or cannot be given.
@@ -40,9 +44,10 @@ def finish(draft: Draft) -> SandboxPlan:
     destinations = network(draft)  # 3
     _own_host(draft, destinations)  # 3, 4
     headers = _headers(draft)  # 5
+    auth = oauth(draft, destinations, headers)  # 5
     trusted = authorities(draft)
     draft.finish()  # 6
-    plan = _plan(draft, limits, destinations, headers, trusted)
+    plan = replace(_plan(draft, limits, destinations, headers, trusted), auth=auth)
     baseline.check_remote(plan)  # 7
     return plan
 
@@ -99,13 +104,18 @@ def _nothing_local(draft: Draft) -> None:
         "version_check": spec.version_check,
         "requires": spec.requires,
         "limits": any(getattr(spec.limits, name) is not None for name in _BOUNDS),
-        "server.auth": getattr(spec.server, "auth", None),
+        "server.auth": _other_auth(getattr(spec.server, "auth", None)),
     }
     for path, value in asked.items():
         if value:
             message = "this cannot be enforced on a remote server"
-            mend = "give credentials in server.headers" if path == "server.auth" else "remove it"
+            mend = "write `type: oauth2`, or use server.headers" if path == "server.auth" else "remove it"
             draft.refuse("PLAN-060", path, message, mend=mend)
+
+
+def _other_auth(auth: Mapping[str, Any] | None) -> bool:
+    """Return whether ``server.auth`` is of a type that nobody carries out."""
+    return bool(auth) and auth.get("type") != "oauth2"  # type: ignore[union-attr]
 
 
 def _own_host(draft: Draft, destinations: NetworkPlan) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandbox.spec.environ import Inventory, value_of, variables
-from sandbox.spec.fields.mcp import SERVERS, BinaryBlock, DockerBlock, NpmBlock, RemoteBlock
+from sandbox.spec.fields.mcp import SERVERS, BinaryBlock, DockerBlock, NpmBlock, OAuthBlock, RemoteBlock
 from sandbox.spec.model import BinaryServer, DockerServer, NpmServer, RemoteServer
 from sandbox.spec.report import Source, join
 from sandbox.spec.shape import check, wrong_type
@@ -46,6 +46,9 @@ _OUR_HEADERS: Final = frozenset(
     }
 )
 """Headers that the transport itself sets; a driver that set them could smuggle requests."""
+
+OAUTH: Final = "oauth2"
+"""The type of ``server.auth`` that is carried out."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31} (?=\$\{secrets\.)")
 """What may stand before a secret in a header: the name of an authentication scheme (RFC 9110 §11.4)."""
@@ -142,7 +145,31 @@ def _remote(source: Source, block: RemoteBlock, inventory: Inventory) -> RemoteS
             allowed="https",
             mend="write the https address",
         )
-    return RemoteServer(kind="remote", url=block.url, auth=block.auth, headers=headers)
+    auth = _auth(source, block.auth, inventory)
+    return RemoteServer(kind="remote", url=block.url, auth=auth, headers=headers)
+
+
+def _auth(source: Source, written: dict[str, Any] | None, inventory: Inventory) -> dict[str, Any] | None:
+    """Return ``server.auth``, secrets by their slugs; other types than ``oauth2`` are refused when a plan is made."""
+    if written is None or written.get("type") != OAUTH:
+        return written
+    block = check(OAuthBlock, written, source, "server.auth")
+    if block is None:
+        return written
+    found = block.model_dump(exclude_unset=True)
+    for name in ("client_id", "client_secret"):
+        if name in found:
+            checked = value_of(source, join("server.auth", name), found[name], inventory)
+            found[name] = checked or ""
+    if found.get("client_secret") and "${" not in found["client_secret"]:
+        source.error(
+            "SPEC-086",
+            "server.auth.client_secret",
+            "`client_secret` carries a credential and has a literal value",
+            allowed="`${secrets.NAME}`",
+            mend="put a slug into SECRETS.md and refer to it",
+        )
+    return found
 
 
 def _header(source: Source, path: str, name: str, value: str) -> bool:

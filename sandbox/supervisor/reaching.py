@@ -24,9 +24,10 @@ async def reach(instance: Instance, plan: SandboxPlan, scope: Scope, stderr: Std
         return await attach(instance.stream, stderr)
     if not isinstance(instance, RemoteInstance):
         raise PlatformError("LAUNCH-015", "a server without stdio was started here", "report it with the audit trail")
-    from sandbox.transport.remote.opening import open_remote  # noqa: PLC0415 - only remote servers pay for it
+    from sandbox.transport.remote.opening import Keeping, open_remote  # noqa: PLC0415 - only remote servers pay for it
 
-    channel = open_remote(plan, instance.secrets, scope, calls=instance.calls)
+    keeping = Keeping(instance.logins, instance.know) if instance.logins is not None else None
+    channel = open_remote(plan, instance.secrets, scope, calls=instance.calls, keeping=keeping)
 
     async def hang_up(grace: float) -> None:
         channel.finish()

@@ -145,7 +145,15 @@ def served(mounted: Mounted, own: tuple[str, ...], socket_path: str) -> Served:
     def secrets(tenant: TenantId | None) -> Mapping[str, str]:
         return {} if separate and tenant is None else secrets_of(review.spec, plan(tenant))
 
-    return Served(review.spec, plan, secrets, warm=0 if separate or mounted.chain else mounted.config.warm)
+    # Logins are a tenant's own, so that nothing can be opened before one is there.
+    own_login = logs_in(review.plan)
+    warm = 0 if separate or mounted.chain or own_login else mounted.config.warm
+    return Served(review.spec, plan, secrets, warm=warm)
+
+
+def logs_in(plan: SandboxPlan) -> bool:
+    """Return whether somebody has to log in before a server can be used."""
+    return plan.auth is not None and plan.auth.grant == "authorization_code"
 
 
 def kept_out(served: Served, recorder: Recorder) -> Served:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sandbox.cli import hostfacts
 from sandbox.cli.approved import pins_required
-from sandbox.cli.bench import engine
+from sandbox.cli.bench import engine, remote_backend
 from sandbox.cli.bounds import pool_bounds
 from sandbox.cli.gateway import mounts
 from sandbox.cli.gateway.building import Parts, app_of
@@ -37,7 +37,6 @@ from sandbox.errors import AuditUnavailable, UsageError
 from sandbox.events import Recorder, Scope, Trace
 from sandbox.launch.docker import DockerBackend
 from sandbox.launch.interface import Backend
-from sandbox.launch.remote import RemoteBackend
 from sandbox.policy.call_bounds import CallBounds
 from sandbox.serve.http.app import App
 from sandbox.supervisor.held import Opener, Served
@@ -143,7 +142,7 @@ async def _pool(
     watch: Watch,
     offered: Mapping[str, Any],
 ) -> AsyncIterator[Instances]:
-    engines: Mapping[str, Backend] = {"": backend, "remote": RemoteBackend()}
+    engines: Mapping[str, Backend] = {"": backend, "remote": remote_backend(watch.seen)}
 
     def opener() -> Opener:
         beside = functools.partial(mounts.neighbours, mounted)

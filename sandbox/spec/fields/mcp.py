@@ -16,6 +16,12 @@ MAX_ARGUMENTS: Final = 256
 FIRST_PORT: Final = 1024
 """Ports below it need a capability that no sandbox has."""
 
+MAX_SCOPES: Final = 64
+"""Scopes of one login; a consent page shows them all to a person."""
+
+OAuthScope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,256}$")]
+"""RFC 6749 §3.3."""
+
 Arguments = Annotated[list[Plain], Field(max_length=MAX_ARGUMENTS)]
 Port = Annotated[int, Field(ge=FIRST_PORT, le=65535)]
 Endpoint = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._~/-]{0,255}$")]
@@ -52,6 +58,18 @@ class DockerBlock(Closed):
     env: dict[str, str] = Field(default_factory=dict)
     port: Port | None = None
     endpoint: Endpoint | None = None
+
+
+class OAuthBlock(Closed):
+    """``server.auth`` with ``type: oauth2``: how a token is got; ours, since AIP-32 leaves the shape open (T0-10)."""
+
+    type: Literal["oauth2"]
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    issuer: ServerUrl | None = None
+    resource: ServerUrl | None = None
+    scopes: Annotated[list[OAuthScope], Field(max_length=MAX_SCOPES)] = Field(default_factory=list)
+    client_id: Line | None = None
+    client_secret: Line | None = None
 
 
 class RemoteBlock(Closed):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 
-from sandbox.errors import PlatformError, ServerFault
+from sandbox.errors import PlatformError, SandboxError, ServerFault
 from sandbox.limits import HTTP_IDLE, MAX_HTTP_HEAD, MAX_IDLE_CONNECTIONS, MAX_REDIRECTS
 from sandbox.transport.remote.address import Target, joined
 from sandbox.transport.remote.dial import Connection, Dialer
@@ -29,11 +29,43 @@ SINGLE: Final = (b"content-type", b"content-encoding", b"mcp-session-id", b"loca
 """Fields that may stand once: two readers might choose different ones."""
 
 
+REFUSED: Final = "see whether server.url is the resource that its tokens are for, and what the account may do there"
+"""What to do about a server that takes no token."""
+
+MAX_CHALLENGES: Final = 8
+"""``WWW-Authenticate`` fields of one answer that are looked at."""
+
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
+
+
+class Bearer(Protocol):
+    """Has the token for one server (:mod:`sandbox.transport.remote.oauth.bearer`)."""
+
+    async def token(self) -> str:
+        """Return an access token that is good as far as is known.
+
+        Raises:
+            SandboxError: there is none, and none can be got.
+        """
+
+    async def renewed(self, refused: str) -> bool:
+        """Return whether there is another token now that the server has refused this one.
+
+        Raises:
+            SandboxError: none can be got.
+        """
+
+    def insufficient(self, challenges: tuple[str, ...]) -> SandboxError | None:
+        """Return what to say of an answer that asks for more scopes, ``None`` when it does not."""
+
+
 class Response:
     """The head of an answer, and its body to be read.
 
     Attributes:
         target: what answered, after redirects.
+        challenges: its ``WWW-Authenticate`` fields.
         headers: lower-case name → value, of those in :data:`SINGLE`.
     """
 
@@ -41,6 +73,8 @@ class Response:
         self.target = target
         self.status = int(event.status_code)
         self.headers = _single(event)
+        found = [value.decode("latin-1") for name, value in event.headers if name.lower() == b"www-authenticate"]
+        self.challenges = tuple(found[:MAX_CHALLENGES])
         self._client, self._line = client, line
 
     def check(self) -> None:
@@ -149,11 +183,15 @@ class HttpClient:
         dialer: makes its connections.
         home: the URL that the driver names; credentials go to its origin only.
         credentials: header fields of the driver.
+        bearer: has tokens for the home origin, where the driver asks for them.
     """
 
-    def __init__(self, dialer: Dialer, home: Target, credentials: Mapping[str, str]) -> None:
+    def __init__(
+        self, dialer: Dialer, home: Target, credentials: Mapping[str, str], bearer: Bearer | None = None
+    ) -> None:
         self._dialer, self._home = dialer, home
         self._credentials = dict(credentials)
+        self._bearer = bearer
         self._idle: dict[tuple[str, str, int], list[_Line]] = {}
         self._closed = False
 
@@ -175,13 +213,44 @@ class HttpClient:
         """
         headers = {"User-Agent": "mcp-sandbox", "Accept-Encoding": "identity", **headers}
         for _ in range(MAX_REDIRECTS + 1):
-            own = {**self._credentials, **private} if target.origin == self._home.origin else {}
-            response = await self._hop(method, target, [*{**headers, **own}.items()], body)
+            if target.origin != self._home.origin:
+                response = await self._hop(method, target, [*headers.items()], body)
+            else:
+                response = await self._at_home(method, target, {**headers, **self._credentials, **private}, body)
             if response.status not in REDIRECTS:
                 return response
             response.close()
             target = self._redirected(method, target, response)
         raise ServerFault("WIRE-066", f"more than {MAX_REDIRECTS} redirects", "name the server's real address")
+
+    async def once(self, method: str, target: Target, headers: Mapping[str, str], body: bytes = b"") -> Response:
+        """Send a request without any credentials of this client and return its answer, which may be a redirect.
+
+        Raises:
+            SandboxError: as :meth:`send`.
+        """
+        return await self._hop(method, target, [*headers.items()], body)
+
+    async def _at_home(self, method: str, target: Target, headers: Mapping[str, str], body: bytes) -> Response:
+        """Send a request to the home origin, with a token where there are any; a refused one is renewed once.
+
+        A request that is refused with 401 was not carried out (RFC 9110 §15.5.2), so that it can be sent again.
+        """
+        if self._bearer is None:
+            return await self._hop(method, target, [*headers.items()], body)
+        for last in (False, True):
+            token = await self._bearer.token()
+            fields = {**headers, "Authorization": f"Bearer {token}"}
+            response = await self._hop(method, target, [*fields.items()], body)
+            if response.status == _FORBIDDEN and (error := self._bearer.insufficient(response.challenges)) is not None:
+                response.close()
+                raise error
+            if response.status != _UNAUTHORIZED:
+                break
+            response.close()
+            if last or not await self._bearer.renewed(token):
+                raise ServerFault("OAU-033", "the server refuses a token that was just issued for it", REFUSED)
+        return response
 
     async def _hop(self, method: str, target: Target, headers: list[tuple[str, str]], body: bytes) -> Response:
         line = self._pooled(target) or _Line(await self._dialer.open(target))

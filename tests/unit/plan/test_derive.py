@@ -64,6 +64,7 @@ def test_every_field_has_a_reason_with_a_source() -> None:
         "port",
         "remote_url",
         "headers",
+        "auth",
         "authorities",
         "secret_files",
         "substitutes",

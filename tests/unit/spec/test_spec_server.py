@@ -56,6 +56,27 @@ def test_the_remote_shape_loads_with_auth_and_headers(tmp_path: Path) -> None:
     assert expected == found
 
 
+def test_a_login_is_read_with_its_secrets_by_slug(tmp_path: Path) -> None:
+    """`type: oauth2` is a closed block: scopes are words of RFC 6749, and a client's secret is never literal."""
+    auth = {"type": "oauth2", "scopes": ["a:b"], "client_id": "c", "client_secret": "${secrets.API_KEY}"}
+    values = driver(
+        server={**REMOTE, "auth": auth}, transport="http", network={"egress": ["mcp.example.com"]}, sandbox=None
+    )
+
+    def ids(**changes: Any) -> set[str]:
+        server_ = {**REMOTE, "auth": {**auth, **changes}}
+        return {id_ for id_, _ in errors(checked(tmp_path, {**values, "server": server_}, secrets=[SECRET])[1])}
+
+    found = loaded(tmp_path, values, secrets=[SECRET]).server
+
+    assert {**auth, "client_secret": "${secrets.api-key}"} == found.auth  # type: ignore[union-attr]
+    assert {"SPEC-086"} == ids(client_secret="literal")
+    assert {"SPEC-081"} == ids(client_id="${secrets.NOBODY}")
+    assert "SPEC-042" in ids(token="x")
+    assert ids(scopes=["a b"])
+    assert ids(grant="password")
+
+
 def test_a_scheme_may_stand_before_a_secret(tmp_path: Path) -> None:
     """``Bearer ${secrets.NAME}`` is resolved to the slug; anything else around a secret is refused."""
     block = {**REMOTE, "headers": {"Authorization": "Bearer ${secrets.API_KEY}"}}
