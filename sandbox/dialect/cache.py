@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,21 +50,31 @@ class ManifestCache:
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(jsontext.dump(self._kept))
-        fresh.replace(path)
+        data = jsontext.dump(self._kept)
+        while len(data) > MAX_BYTES and self._kept:  # a larger file would not be read again
+            for name in list(self._kept)[: max(1, len(self._kept) // 2)]:
+                del self._kept[name]
+            data = jsontext.dump(self._kept)
+        # Fresh and ours, under a name that nobody can foresee: what somebody else put there is neither used nor filled.
+        descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(fresh).replace(path)
+        except BaseException:
+            Path(fresh).unlink(missing_ok=True)
+            raise
 
 
 def _load(path: Path) -> dict[str, dict[str, Any]]:
     """Return what a private file keeps; nothing when it is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             facts = os.fstat(file.fileno())
             if (
-                facts.st_uid != os.geteuid()
+                not stat.S_ISREG(facts.st_mode)
+                or facts.st_uid != os.geteuid()
                 or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
                 or facts.st_size > MAX_BYTES
             ):

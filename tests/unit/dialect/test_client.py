@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.dialect.cache import ManifestCache
+from sandbox.dialect.cache import MAX_BYTES, ManifestCache
 from sandbox.dialect.client import Client, Notice
 from sandbox.dialect.links import HttpLink, Reply
 from sandbox.dialect.refusals import DialectRefused
@@ -196,3 +199,40 @@ async def test_our_own_server_passes_every_check(tmp_path: Path) -> None:
     assert {"arguments": "no schema refuses anything"} == {
         one.check: one.message for one in found if one.outcome != "pass"
     }
+
+
+def test_a_place_that_others_can_foresee_is_not_written_through(tmp_path: Path) -> None:
+    """Attack: somebody puts files where the cache is about to be written; none is filled, and the cache is private."""
+    place = tmp_path / "mcp_cache.json"
+    foreseen = place.with_name(f".{place.name}.{os.getpid()}")
+    foreseen.touch(mode=0o644)
+    with foreseen.open("rb") as watching:  # by whoever put it there
+        ManifestCache(place).keep("server", "tools/a.json", '"1"', {"secret": "plan"})
+        overheard = watching.read()
+
+    assert (b"", 0o600) == (overheard, stat.S_IMODE(place.stat().st_mode))
+    assert ('"1"', {"secret": "plan"}) == ManifestCache(place).find("server", "tools/a.json")
+    assert {place.name, foreseen.name} == {one.name for one in tmp_path.iterdir()}
+
+
+def test_a_cache_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Attack: a FIFO in the cache's place; nothing is kept of it, and nobody waits."""
+    place = tmp_path / "mcp_cache.json"
+    os.mkfifo(place)
+    made: list[ManifestCache] = []
+    thread = threading.Thread(target=lambda: made.append(ManifestCache(place)), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert [None] == [one.find("server", "tools/a.json") for one in made]
+
+
+def test_a_cache_never_grows_beyond_what_is_read_again(tmp_path: Path) -> None:
+    """Attack: a server with endless large descriptors; the file stays within its bound and has the newest."""
+    place = tmp_path / "mcp_cache.json"
+    cache = ManifestCache(place)
+    big = {"text": "x" * (3 * 1024 * 1024)}
+    for number in range(12):
+        cache.keep("server", f"tools/{number}.json", '"1"', big)
+
+    assert place.stat().st_size <= MAX_BYTES
+    assert ('"1"', big) == ManifestCache(place).find("server", "tools/11.json")
