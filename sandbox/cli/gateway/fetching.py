@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping
@@ -71,12 +72,15 @@ async def _document(
     """Return one JSON object, asked for with a form where there is one.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: it cannot be had, or not in time.
         ValueError: it is something else.
     """
     try:
         method, headers = "GET" if form is None else "POST", {"accept": "application/json"}
-        async with client.stream(method, url, headers=headers, data=form, auth=auth) as response:
+        async with (
+            asyncio.timeout(TIMEOUT),  # of all of it: the client's own is of each byte
+            client.stream(method, url, headers=headers, data=form, auth=auth) as response,
+        ):
             if response.status_code != 200:  # noqa: PLR2004 - OK
                 raise ValueError(f"status {response.status_code}")
             body = b""
