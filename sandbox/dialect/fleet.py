@@ -14,6 +14,9 @@ named. The gateway there admits it like any request: a forwarding gateway vouche
 takes them over.
 
 WebSockets stay where they were opened: what belongs elsewhere is refused there, with an id that says so.
+
+Tasks of MCP are jobs too. Where a driver's sessions go on at any gateway (``stateless``), a request that names a task
+goes to the task's keeper, and its session with it; elsewhere sessions are at the tenant's home, with their tasks.
 """
 
 from __future__ import annotations
@@ -35,8 +38,9 @@ from sandbox.dialect.jobs.rows import unusable
 from sandbox.dialect.model import ToolRequest
 from sandbox.dialect.refusals import DialectRefused
 from sandbox.errors import SandboxError
+from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Door
-from sandbox.serve.http.endpoint import Arrival
+from sandbox.serve.http.endpoint import Arrival, read_body
 from sandbox.serve.http.quotas import Quotas
 from sandbox.serve.http.refusals import HttpRefused
 from sandbox.serve.http.together import MARK, SILENCE, Together
@@ -57,6 +61,10 @@ TELLING: Final = 60.0
 MAX_ASKED: Final = 32
 """Other gateways that one listing of jobs asks."""
 
+TASKS: Final = "tasks/"
+METHOD: Final = "mcp-method"
+"""Methods about tasks begin so; a field that requests of sessions have not (2026-07-28 has)."""
+
 KEEPERS: Final = name_of("keepers")
 
 
@@ -67,16 +75,18 @@ class Fleet:
         together: sends requests on.
         keeper: name of this gateway's file of jobs.
         quotas: of this gateway; what is sent on is counted where it is answered, and what is refused here is here.
+        bounds: of this gateway.
 
     Attributes:
         claims: for this gateway's jobs.
         store: shared.
     """
 
-    def __init__(self, together: Together, keeper: str, quotas: Quotas) -> None:
+    def __init__(self, together: Together, keeper: str, quotas: Quotas, bounds: HttpBounds) -> None:
         self._together = together
         self._keeper = keeper
         self._quotas = quotas
+        self._bounds = bounds
         self._task: asyncio.Task[None] | None = None
         self.store = together.team.store
         self.claims = SharedClaims(self.store, keeper)
@@ -94,10 +104,12 @@ class Fleet:
         if said is not None and said["address"] != team.address and await self._runs(said):
             raise unusable(f"{said['address']} runs with a copy of it; jobs would be called twice")
         await self._tell()
+        self._together.kept = self.of_task
         self._task = asyncio.create_task(self._keep_telling())
 
     async def close(self) -> None:
         """Tell it no more; the others go on knowing who keeps the jobs."""
+        self._together.kept = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -147,6 +159,25 @@ class Fleet:
             if keeper:
                 return keeper != self._keeper and await self._to_keeper(scope, whole, door, keeper)
         return await self._to_home(scope, whole, door)
+
+    async def of_task(self, scope: AsgiScope, arrival: Arrival, door: Door) -> Arrival | None:
+        """Answer a request of a session of MCP about a task that another gateway keeps; else return it as it came.
+
+        Raises:
+            HttpRefused: as the dialect's own requests.
+        """
+        if scope["method"] != "POST" or MARK in arrival.headers or METHOD in arrival.headers:
+            return arrival
+        body = await read_body(arrival, self._bounds)
+        task, arrival = _task_in(body), replace(arrival, receive=_again(body, arrival.receive))
+        if not await self.elsewhere(task):
+            return arrival
+        try:
+            await self._to_keeper(scope, arrival, door, keeper_of(task))
+        except DialectRefused as refusal:
+            again = {"Retry-After": str(RETRY_AFTER)}
+            raise HttpRefused(refusal.status, refusal.id, refusal.message, refusal.mend, headers=again) from None
+        return None
 
     async def elsewhere(self, job: str) -> bool:
         """Return whether another gateway keeps the job of an id.
@@ -222,6 +253,17 @@ class Fleet:
                 return False
         await self._together.forward(scope, arrival, self._together.reachable(arrival, home.address), LONGEST)
         return True
+
+
+def _task_in(body: bytes) -> str:
+    """Return the task that a message names; empty when it names none, or is none."""
+    if TASKS.encode() not in body:
+        return ""
+    try:
+        said: Any = jsontext.parse(body)
+        return str(said["params"]["taskId"]) if str(said["method"]).startswith(TASKS) else ""
+    except (jsontext.JsonTextError, KeyError, TypeError):
+        return ""
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

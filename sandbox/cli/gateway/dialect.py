@@ -147,7 +147,7 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
     unsafe = gateway.keeper.unsafe_tenant
     fleet = None
     if gateway.together is not None:
-        fleet = Fleet(gateway.together, await asyncio.to_thread(store.name), gateway.quotas)
+        fleet = Fleet(gateway.together, await asyncio.to_thread(store.name), gateway.quotas, gateway.bounds)
     claims, elsewhere = (fleet.claims, fleet.elsewhere) if fleet is not None else (None, None)
     jobs = Jobs(store, gateway.scope, gateway.quotas, door, unsafe, lambda: app.draining, claims)
     service = Service(gateway.quotas, jobs, gateway.scope, dialect.bounds, lambda: app.draining, elsewhere)

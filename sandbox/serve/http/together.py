@@ -1,6 +1,7 @@
 """Several gateways behind one address: a request goes to the one where its tenant's servers run.
 
- 1. A door whose servers keep nothing in their process (``stateless``) answers everywhere.
+ 1. A door whose servers keep nothing in their process (``stateless``) answers everywhere, but for what is asked of a
+    task that another gateway keeps.
  2. Otherwise the tenant's home answers (:class:`~sandbox.serve.shared.team.Team`): this gateway, when nobody else is.
  3. Another home gets the request as it came, with the caller's own credential, which it verifies itself; only
     addresses that the operator names in ``peers`` are asked, so that who writes to the store learns no token.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import httpx2
@@ -22,6 +23,7 @@ from starlette.types import Scope as AsgiScope
 
 from sandbox.serve.http.answering import ClientGone
 from sandbox.serve.http.bounds import HEARTBEAT, RETRY_AFTER, WRITE_TIMEOUT, HttpBounds
+from sandbox.serve.http.doors import Door
 from sandbox.serve.http.endpoint import Arrival, Endpoint, read_body
 from sandbox.serve.http.legacy import LegacyEndpoint
 from sandbox.serve.http.quotas import Quotas
@@ -50,6 +52,10 @@ SILENCE: Final = 4 * HEARTBEAT
 """Seconds that an answer may be silent; a living gateway sends a comment every :data:`HEARTBEAT`."""
 
 
+Kept = Callable[[AsgiScope, Arrival, Door], Awaitable[Arrival | None]]
+"""Answers a request about something that another gateway keeps, or returns it as it is to be answered here."""
+
+
 class Together:
     """Sends each request where it belongs.
 
@@ -58,10 +64,15 @@ class Together:
         peers: addresses that requests may be forwarded to.
         quotas: of this gateway; what is forwarded is in progress here too. Rates are counted at the home.
         bounds: of this gateway.
+
+    Attributes:
+        team: see above.
+        kept: for requests at doors that answer everywhere; ``None``: gateways keep nothing that is asked for there.
     """
 
     def __init__(self, team: Team, peers: Collection[str], quotas: Quotas, bounds: HttpBounds) -> None:
         self.team = team
+        self.kept: Kept | None = None
         self._peers = frozenset(peers)
         self._quotas = quotas
         self._bounds = bounds
@@ -74,7 +85,9 @@ class Together:
             HttpRefused: ``GATE-060`` … ``GATE-062``, ``GATE-065``; or as the endpoint says.
         """
         if endpoint.door.stateless and isinstance(endpoint, Endpoint):  # 1
-            await endpoint.answer(scope, arrival)
+            own = arrival if self.kept is None else await self.kept(scope, arrival, endpoint.door)
+            if own is not None:
+                await endpoint.answer(scope, own)
             return
         async with self.team.at_home(arrival.identity.tenant.tenant) as home:  # 2
             if home.mine:

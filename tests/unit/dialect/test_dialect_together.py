@@ -26,6 +26,7 @@ from sandbox.serve.ratelimit import Rate
 from sandbox.serve.shared.memory import MemoryStore
 from tests import stores
 from tests.dialect_lab import DialectLab, invocation, shake, until
+from tests.gateway_lab import request
 from tests.together_lab import Member, Options, again, together
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -295,6 +296,48 @@ async def test_a_websocket_says_that_a_job_is_elsewhere(tmp_path: Path) -> None:
     own, other = [said[1], said[3]], [said[2], said[4]]
     assert ["DIA-081"] * 2 == [one["error"]["id"] for one in other]
     assert [jobs[0]] * 2 == [one["job_id"] for one in own]
+
+
+async def test_a_task_of_mcp_is_found_in_its_session_at_either_gateway(tmp_path: Path) -> None:
+    """Where sessions go on anywhere, so do their tasks: asked, waited for, cancelled; nobody else's; 503 when gone."""
+    path = "/mcp/open"
+    async with fleet(tmp_path) as pair:
+        one, other = pair.members
+        alice, mallory = pair.token(), pair.token("other")
+        headers, strange = await one.session(path, alice), await other.session(path, mallory)
+
+        async def ask(at: Member, method: str, task: str, **more: Any) -> Any:
+            token, sent = more.get("token", alice), more.get("headers", headers)
+            answer = await at.post(path, request(method, {"taskId": task}), token, **sent)
+            if answer.headers["content-type"].startswith("text/event-stream"):
+                return json.loads(answer.text.split("data: ")[-1])
+            return answer.json()
+
+        async def begin(at: Member, **arguments: Any) -> str:
+            called = {"name": "tool", "arguments": arguments, "task": {"ttl": 60_000}}
+            answer = await at.post(path, request("tools/call", called), alice, **headers)
+            return str(answer.json()["result"]["task"]["taskId"])
+
+        tasks = [await begin(at, slow=True, a=number) for number, at in enumerate((one, other))]
+        early = [await ask(at, "tasks/get", task) for at in (one, other) for task in tasks]
+        waited = [await ask(at, "tasks/result", task) for at in (one, other) for task in tasks]
+        stolen = [await ask(at, "tasks/get", tasks[0], token=mallory, headers=strange) for at in (one, other)]
+        pair.server.slow = 600.0
+        last = await begin(one, slow=True)
+        cancelled = await ask(other, "tasks/cancel", last)
+        pair.server.slow = 0.01
+        called = await other.post(
+            path, request("tools/call", {"name": "tool", "arguments": {"note": "tasks/"}}), alice, **headers
+        )
+        await one.kill()
+        gone = [await ask(other, "tasks/get", task) for task in tasks]
+
+    assert {"working", "completed"} >= {said["result"]["status"] for said in early}
+    assert [0, 1, 0, 1] == [said["result"]["structuredContent"]["a"] for said in waited]
+    assert [-32602, -32602] == [said["error"]["code"] for said in stolen]
+    assert "cancelled" == cancelled["result"]["status"]
+    assert "tasks/" == called.json()["result"]["structuredContent"]["note"]
+    assert ("DIA-080", "completed") == (gone[0]["error"]["data"]["id"], gone[1]["result"]["status"])
 
 
 # --- gateways that go away --------------------------------------------------------------------------------------------
