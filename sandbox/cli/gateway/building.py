@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from sandbox import __version__
 from sandbox.cli.bench import secrets_of
-from sandbox.cli.gateway.config import GatewayConfig, asks_for_certificates, pinned
+from sandbox.cli.gateway.config import GatewayConfig, LimitConfig, asks_for_certificates, pinned
 from sandbox.cli.gateway.fetching import ask_of, issuer_of
 from sandbox.cli.gateway.figures import Counted, Figures
 from sandbox.cli.gateway.mounts import Mounted
@@ -23,6 +23,7 @@ from sandbox.cli.gateway.register import catalog_of
 from sandbox.cli.gateway.routes import router_of
 from sandbox.cli.gateway.sharing import Sharing, hosts_of
 from sandbox.cli.pipeline import Serving, asking_of, serving_of
+from sandbox.errors import UsageError
 from sandbox.events import Scope
 from sandbox.limits import CALL_TIMEOUT
 from sandbox.policy.call_bounds import CallBounds
@@ -75,15 +76,7 @@ class Parts:
 
 def app_of(parts: Parts) -> App:
     """Return the application of a gateway."""
-    limits = parts.config.limits
-    bounds = HttpBounds(
-        active_of_tenant=limits.in_progress,
-        sessions_of_tenant=limits.sessions,
-        session_idle=limits.session_idle,
-        drain=limits.drain,
-    )
-    calls = Rate(limits.calls_per_second, limits.calls_at_once)
-    overall = Rate(limits.requests_per_second, limits.requests_at_once)
+    bounds, (calls, overall) = bounds_of(parts.config.limits), rates_of(parts.config.limits)
     gateway = Gateway(
         keeper_of(parts),
         places_of(parts),
@@ -107,6 +100,30 @@ def app_of(parts: Parts) -> App:
     for name in ("instances", "used", "warm", "tenants"):
         figures.gauge(f"pool_{name}", f"Instances: {name}", functools.partial(_pool_figure, parts.pool, name))
     return app
+
+
+def bounds_of(limits: LimitConfig) -> HttpBounds:
+    """Return the bounds of the gateway."""
+    return HttpBounds(
+        active_of_tenant=limits.in_progress,
+        sessions_of_tenant=limits.sessions,
+        session_idle=limits.session_idle,
+        drain=limits.drain,
+    )
+
+
+def rates_of(limits: LimitConfig) -> tuple[Rate, Rate]:
+    """Return the rates of one tenant: of a tool's calls, of an endpoint's requests.
+
+    Raises:
+        UsageError: ``CLI-180``, one of them is no number that can be counted by.
+    """
+    try:
+        calls = Rate(limits.calls_per_second, limits.calls_at_once)
+        return calls, Rate(limits.requests_per_second, limits.requests_at_once)
+    except (ValueError, OverflowError):
+        text = "a rate of `[limits]` in gateway.toml is no number that can be counted by"
+        raise UsageError("CLI-180", text, "write calls and requests per second as plain numbers") from None
 
 
 def keeper_of(parts: Parts) -> Gatekeeper:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from sandbox.cli.gateway.config import GatewayConfig, asks_for_certificates
+from sandbox.cli.gateway.config import GatewayConfig, LimitConfig, asks_for_certificates
 from sandbox.cli.gateway.mounts import Mounted
 from sandbox.cli.gateway.prints import Prints
 
@@ -18,6 +18,11 @@ RELOADED: Final = (
     "routing",
 )  # fmt: skip
 """Keys of ``gateway.toml`` that hold from a reload on; the others need a start."""
+
+BOUNDS: Final = ("in_progress", "sessions", "session_idle", "drain")
+RATES: Final = ("calls_per_second", "calls_at_once", "requests_per_second", "requests_at_once")
+"""Keys of ``[limits]`` that hold from a reload on. Rates do so at a gateway that counts alone only: gateways that share
+a store count in the same buckets, so they have to count by the same rates, and are reloaded one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +105,15 @@ def adopted(old: GatewayConfig, new: GatewayConfig) -> tuple[GatewayConfig, tupl
     kept = {name: getattr(old, name) for name in old.__struct_fields__ if name not in RELOADED}
     if asks_for_certificates(msgspec.structs.replace(new, **kept)) and not asks_for_certificates(old):
         kept["client"] = old.client  # nobody would be asked for a certificate
-    waiting = tuple(name.replace("_", "-") for name in kept if getattr(new, name) != kept[name])
-    return msgspec.structs.replace(new, **kept), waiting
+    limits, late = _limits(old, new)
+    kept["limits"] = limits
+    waiting = tuple(name.replace("_", "-") for name in kept if name != "limits" and getattr(new, name) != kept[name])
+    return msgspec.structs.replace(new, **kept), (*waiting, *late)
+
+
+def _limits(old: GatewayConfig, new: GatewayConfig) -> tuple[LimitConfig, tuple[str, ...]]:
+    """Return the limits that hold without a start, and the keys of the others that are asked for."""
+    now = BOUNDS if old.state is not None else (*BOUNDS, *RATES)
+    kept = {name: getattr(old.limits, name) for name in LimitConfig.__struct_fields__ if name not in now}
+    late = tuple(f"limits.{name.replace('_', '-')}" for name in kept if getattr(new.limits, name) != kept[name])
+    return msgspec.structs.replace(new.limits, **kept), late

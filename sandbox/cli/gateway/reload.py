@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.cli.gateway import differences, mounts, swapping
-from sandbox.cli.gateway.building import Parts
+from sandbox.cli.gateway.building import Parts, rates_of
 from sandbox.cli.gateway.config import GatewayConfig
 from sandbox.cli.gateway.differences import Changes
 from sandbox.cli.gateway.mounts import Mounted, Refused
@@ -186,6 +186,7 @@ class Reloader:
         """Read and review; blocking."""
         sources = self._wiring.read()
         config, waiting = differences.adopted(self._parts.config, sources.config)
+        rates_of(config.limits)  # refused here, while nothing has changed
         sources = Sources(config, sources.rules, sources.bounds, sources.capabilities)
         fresh = Fresh(sources, prints, waiting=waiting)
         shared = differences.shared_changes(self._prints.shared, prints.shared)
@@ -288,6 +289,7 @@ class Reloader:
         decided = bool({POLICY, RULES} & set(shared))
         rerouted = before.routing != parts.config.routing
         swapping.swap_doors(parts, self._app, found, everything=decided, rerouted=rerouted)
+        swapping.swap_limits(parts, self._app)
         return swapping.swap_identity(parts, self._app, before, identity)
 
 

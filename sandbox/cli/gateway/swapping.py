@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sandbox.cli.bounds import pool_bounds
-from sandbox.cli.gateway.building import Parts, driver_door, keeper_of, places_of
+from sandbox.cli.gateway.building import Parts, bounds_of, driver_door, keeper_of, places_of, rates_of
 from sandbox.cli.gateway.config import GatewayConfig
 from sandbox.cli.gateway.differences import Changes
 from sandbox.cli.gateway.mounts import Mounted
@@ -106,6 +106,12 @@ def swap_identity(parts: Parts, app: App, before: GatewayConfig, now: Identity) 
         for endpoint in app.endpoints.values():
             endpoint.end_streams()  # whoever may still come asks again
     return app.sessions.drop_where(ends)
+
+
+def swap_limits(parts: Parts, app: App) -> None:
+    """Hold requests to the limits of now; what is in progress or open goes on, also beyond them."""
+    app.gateway.bounds.renew(bounds_of(parts.config.limits))
+    app.gateway.quotas.renew(*rates_of(parts.config.limits))
 
 
 def lost_credentials(before: GatewayConfig, config: GatewayConfig) -> Callable[[Caller], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from sandbox.limits import KIB, MIB
@@ -78,9 +78,13 @@ REFUSALS_AT_ONCE: Final = 100
 cannot fill the trail."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HttpBounds:
-    """The bounds that tests and operators change; see the constants."""
+    """The bounds that tests and operators change; see the constants.
+
+    A gateway has one of them, and whoever holds it reads it at each use: what a reload writes (:meth:`renew`) holds for
+    the next request, and what is in progress or open goes on.
+    """
 
     body: int = MAX_BODY
     body_timeout: float = BODY_TIMEOUT
@@ -92,3 +96,8 @@ class HttpBounds:
     json_wait: float = JSON_WAIT
     heartbeat: float = HEARTBEAT
     drain: float = DRAIN
+
+    def renew(self, other: HttpBounds) -> None:
+        """Become like another one."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))

@@ -40,10 +40,21 @@ class Quotas:
         self._bounds = bounds
         self._rate = rate
         self._overall = overall
+        self._clock = clock
         self._own = MemoryStore(clock)
         self._store = store
         self._names: Callable[..., str] = plain_name if store is None else name_of
         self._active: Counter[TenantId] = Counter()
+
+    def renew(self, rate: Rate, overall: Rate) -> None:
+        """Count by other rates from now on: everybody has a full bucket of the new size once, and owes nothing.
+
+        What was owed is not kept: in a bucket that fills faster and is smaller than the old one it would block a caller
+        for as long as the old one took to fill. Who counts in a store does so with other gateways, which have to count
+        by the same rates, and keeps its own.
+        """
+        if self._store is None and (rate, overall) != (self._rate, self._overall):
+            self._rate, self._overall, self._own = rate, overall, MemoryStore(self._clock)
 
     @property
     def active(self) -> int:

@@ -341,13 +341,14 @@ async def test_files_are_watched_until_they_rest(tmp_path: Path, monkeypatch: py
 
 
 async def test_what_needs_a_start_is_said_and_waits(tmp_path: Path) -> None:
-    """Limits stay as they were until the gateway is started again, and nobody is left to wonder."""
+    """The address stays as it was until the gateway is started again, and nobody is left to wonder; a limit holds."""
     async with reload_lab(tmp_path) as lab:
-        lab.place.config("[limits]\ndrain = 9.0\n")
+        lab.place.config('public-url = "https://mcp.example"\n[limits]\ndrain = 9.0\n')
         await lab.reload()
 
-        assert ["limits"] == lab.facts("gateway.reload", "intent")[0]["waiting"]
-        assert 5.0 == lab.parts.config.limits.drain
+        assert ["public-url"] == lab.facts("gateway.reload", "intent")[0]["waiting"]
+        assert "" == lab.parts.config.public_url
+        assert (9.0, 9.0) == (lab.parts.config.limits.drain, lab.app.gateway.bounds.drain)
 
 
 async def test_a_version_that_does_not_start_refuses_calls_until_it_is_mended(tmp_path: Path) -> None:
