@@ -33,6 +33,7 @@ from sandbox.cli.pipeline import refuse_typos
 from sandbox.cli.report import line_of, say
 from sandbox.errors import PlatformError, SandboxError
 from sandbox.policy.cedar import PolicySet
+from sandbox.registry.catalog import Catalog
 from sandbox.serve.decide import binding_facts, driver_facts
 from sandbox.serve.http.app import App
 from sandbox.supervisor.held import Served
@@ -257,6 +258,7 @@ class Reloader:
             "waiting": list(fresh.waiting),
         }  # fmt: skip
         try:
+            catalog = await asyncio.to_thread(swapping.catalog_for, self._parts, fresh.mounted)
             scope.intent("gateway.reload", **said)  # 3
             self._record(fresh)
             self._wiring.prepare(fresh.mounted)
@@ -264,9 +266,8 @@ class Reloader:
         except BaseException:
             self._prints = before
             raise
-        ended = self._swap(fresh, found, shared, identity)  # 4
+        ended = self._swap(fresh, found, shared, identity, catalog)  # 4
         scope.outcome("gateway.reload", status="ok", sessions_ended=ended)
-        await swapping.renew_pages(self._parts)
         self.count += 1
         _tell(found, shared, fresh.waiting)
         return True
@@ -278,12 +279,12 @@ class Reloader:
             if id(one) not in known and not one.separate:
                 one.review.record(self._parts.scope.within(driver=one.review.spec.id))
 
-    def _swap(self, fresh: Fresh, found: Changes, shared: tuple[str, ...], identity: Identity) -> int:
+    def _swap(self, fresh: Fresh, found: Changes, shared: tuple[str, ...], identity: Identity, catalog: Catalog) -> int:
         """Change everything, between two requests; return how many sessions end by it."""
         parts, before = self._parts, self._parts.config
         self._sources, self._outside = fresh.sources, fresh.outside(self._outside)
         parts.config, parts.rules, parts.bounds = fresh.sources.config, fresh.sources.rules, fresh.sources.bounds
-        parts.mounted[:] = fresh.mounted
+        parts.mounted[:], parts.catalog = fresh.mounted, catalog
         self._wiring.offer(fresh.sources.capabilities)
         swapping.swap_pool(parts, found, self._wiring.serve, parts.config.limits.drain)
         decided = bool({POLICY, RULES} & set(shared))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sandbox.cli.bounds import pool_bounds
@@ -13,6 +12,7 @@ from sandbox.cli.gateway.differences import Changes
 from sandbox.cli.gateway.mounts import Mounted
 from sandbox.cli.gateway.register import catalog_of
 from sandbox.cli.gateway.routes import router_of
+from sandbox.registry.catalog import Catalog
 from sandbox.serve.http.aggregate import AggregateDoor
 from sandbox.serve.http.app import App
 from sandbox.serve.http.doors import Door, DriverDoor
@@ -132,6 +132,6 @@ def lost_credentials(before: GatewayConfig, config: GatewayConfig) -> Callable[[
     return lost
 
 
-async def renew_pages(parts: Parts) -> None:
-    """Have register and pages tell of what is mounted now."""
-    parts.catalog = await asyncio.to_thread(catalog_of, list(parts.mounted), parts.public_url, parts.notes)
+def catalog_for(parts: Parts, mounted: Sequence[Mounted]) -> Catalog:
+    """Return what register and pages tell once these are mounted; blocking."""
+    return catalog_of(list(mounted), parts.public_url, parts.notes)
