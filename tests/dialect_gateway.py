@@ -16,6 +16,7 @@ from typing import Any
 from sandbox.testing.backend import FakeServer
 from tests.dialect_lab import dialect_lab
 from tests.gateway_lab import Server
+from tests.lasting_lab import SOON
 
 ANSWERED = 20
 """Calls that the first gateway of a folder answers."""
@@ -37,8 +38,8 @@ class Counting(Server):
 
 
 async def main(folder: Path, *, idempotent: bool) -> None:
-    """Serve until killed; print the address."""
-    async with dialect_lab(folder, Counting(folder), idempotent=idempotent) as lab:
+    """Serve until killed, calls become tasks soon; print the address."""
+    async with dialect_lab(folder, Counting(folder), SOON, idempotent=idempotent) as lab:
         sys.stdout.write(lab.stage.url + "\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

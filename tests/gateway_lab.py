@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from sandbox.cli.gateway.listening import listening, server_of
 from sandbox.events import Scope, Trace
+from sandbox.serve.asking import Asking
 from sandbox.serve.calls import Caller
 from sandbox.serve.forwarding import ForwardingHandler
 from sandbox.serve.http import fields
@@ -97,12 +98,14 @@ class Server:
         slow: seconds before an answer to ``{"slow": true}``.
         calls: arguments of every call that reached it.
         cancelled: ids of requests that were cancelled.
+        answers: of its client, by the id of its own request.
     """
 
     slow: float = 0.3
     starts: int = 0
     calls: list[Any] = field(default_factory=list)
     cancelled: list[Any] = field(default_factory=list)
+    answers: dict[Any, asyncio.Future[Any]] = field(default_factory=dict)
 
     async def __call__(self, server: FakeServer) -> int:
         """Be one process."""
@@ -117,6 +120,8 @@ class Server:
                 task = asyncio.ensure_future(self._answer(server, message, process))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+            elif message.get("id") in self.answers:
+                self.answers[message["id"]].set_result(message)
         for task in list(tasks):
             task.cancel()
         return 0
@@ -153,8 +158,22 @@ class Server:
             await self._send(server, {"method": "notifications/progress", "params": note})
         if arguments.get("slow"):
             await asyncio.sleep(self.slow)
+        told = {}
+        for number, question in enumerate(arguments.get("ask", ())):
+            told[f"told{number}"] = await self._ask(server, question)
+        arguments = {**arguments, **told}
         said = {"secret": SECRET, "process": process, **arguments}
         return {"content": [{"type": "text", "text": json.dumps(said)}], "structuredContent": said}
+
+    async def _ask(self, server: FakeServer, question: str) -> Any:
+        """Ask the client with a form and return its result, or the error."""
+        own = f"q{len(self.answers)}"
+        self.answers[own] = asyncio.get_running_loop().create_future()
+        schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
+        params = {"message": question, "requestedSchema": schema}
+        await self._send(server, {"id": own, "method": "elicitation/create", "params": params})
+        answer = await self.answers[own]
+        return answer.get("result", answer.get("error"))
 
     async def _send(self, server: FakeServer, body: Any) -> None:
         await server.write(json.dumps({"jsonrpc": "2.0", **body}).encode() + b"\n")
@@ -241,6 +260,7 @@ async def lab(
     speaks: Callable[[App], contextlib.AbstractAsyncContextManager[Any]] = contextlib.nullcontext,
     sockets: int = 0,
     idempotent: bool = False,
+    asking: Callable[[], Asking] | None = None,
     **bounds: Any,
 ) -> AsyncIterator[Lab]:
     """Open a gateway: ``/mcp/open`` for everybody, ``/mcp/closed`` for who signs in, ``/mcp`` for both.
@@ -258,6 +278,7 @@ async def lab(
         speaks: gives the application that is served in front of the gateway's own.
         sockets: bytes of a message over WebSocket.
         idempotent: whether the contract of the tool says so.
+        asking: judges what the server asks; ``None``: it may ask nothing.
         **bounds: of the gateway.
     """
     script, issuer, recorder = server or Server(), Issuing(), MemoryRecorder()
@@ -280,7 +301,7 @@ async def lab(
                 update={"id": name, "protocol_version": V25}
             )
             instances.add(Served(spec, lambda _tenant: baseline_plan()))
-            doors.append(door_of(name, access, instances))
+            doors.append(door_of(name, access, instances, asking))
         app = App(gateway, [*doors, AggregateDoor("/mcp", doors, scope)])
         app.sessions.begin()
         async with speaks(app) as served, httpx2.AsyncClient(timeout=20, trust_env=False, verify=trust) as client:
@@ -297,14 +318,14 @@ async def lab(
         listener.close()
 
 
-def door_of(name: str, access: Access, instances: Instances) -> DriverDoor:
+def door_of(name: str, access: Access, instances: Instances, asking: Callable[[], Asking] | None = None) -> DriverDoor:
     """Return an endpoint whose requests are forwarded as they are."""
 
     async def equip(_live: Any) -> Any:
         def handler(_caller: Caller) -> ForwardingHandler:
             return ForwardingHandler()
 
-        return Equipment(handler)
+        return Equipment(handler, asking=asking)
 
     info = {"name": name, "version": "1"}
     return DriverDoor(

@@ -52,6 +52,10 @@ MAX_UNFINISHED: Final = 256
 RUNNING_OF_TENANT: Final = 8
 """Jobs of one tenant that run at once; the others wait for their turn."""
 
+TASK_AFTER: Final = 10.0
+"""Seconds after which a call over MCP becomes a task, where its client can have one: longer than most calls take, and
+shorter than proxies wait."""
+
 MAX_RESULT: Final = 4 * MIB
 """Bytes of one job's outcome on disk."""
 
@@ -71,3 +75,4 @@ class JobBounds:
     result: int = MAX_RESULT
     arguments: int = MAX_ARGUMENTS
     poll_after: float = POLL_AFTER
+    task_after: float = TASK_AFTER

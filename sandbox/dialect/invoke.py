@@ -20,7 +20,7 @@ from sandbox import jsontext
 from sandbox.dialect.model import Measured, Progress, ToolRequest, ToolResponse, trace_parent
 from sandbox.dialect.refusals import said
 from sandbox.errors import CallRefused, SandboxError, ServerFault
-from sandbox.serve.client_model import SessionOptions
+from sandbox.serve.client_model import CallInfo, SessionOptions
 from sandbox.serve.codes import ERROR_META
 from sandbox.serve.http import endpoint
 from sandbox.serve.http.channel import HttpChannel
@@ -48,8 +48,34 @@ Hear = Callable[[Progress], None]
 Ready = Callable[[Behind], Awaitable[None]]
 
 
+AskOwner = Callable[[Mapping[str, Any], CallInfo | None], Awaitable[Mapping[str, Mapping[str, Any]] | None]]
+"""Puts the questions of a call that waits (name → ``method``, ``params``) to whoever it is made for, and returns the
+answers by name; ``None`` when the call has ended before they were there."""
+
+
 async def _at_once(_behind: Behind) -> None:
     """Let the call go out."""
+
+
+async def _nobody(_requests: Mapping[str, Any], _call: CallInfo | None) -> None:
+    """Ask nobody: a client without capabilities is not asked."""
+
+
+@dataclass(slots=True)
+class Course:
+    """One call on its way.
+
+    Attributes:
+        message: the call, without what answers its questions.
+        channel: what its messages are fed to.
+        stream: where they come back.
+        session: carries it.
+    """
+
+    message: Request
+    channel: HttpChannel
+    stream: Stream
+    session: ClientSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +111,13 @@ def message_of(request: ToolRequest) -> Request:
 
 
 async def carry(
-    door: Door, identity: Identity, message: Request, transport: str, hear: Hear, ready: Ready = _at_once
+    door: Door,
+    identity: Identity,
+    message: Request,
+    transport: str,
+    hear: Hear,
+    ready: Ready = _at_once,
+    ask: AskOwner = _nobody,
 ) -> Outcome:
     """Return what came of one call.
 
@@ -96,6 +128,7 @@ async def carry(
         transport: for the record.
         hear: progress.
         ready: is waited for when the server is there, before the call goes out.
+        ask: puts questions, where the message says that its client can be asked.
 
     Raises:
         HttpRefused: there is no server to be had; the call did not happen.
@@ -104,20 +137,24 @@ async def carry(
     try:
         async with door.open(identity, message) as behind:
             await ready(behind)
-            answer = await _through(behind, message, transport, hear)
+            answer = await _through(behind, message, transport, hear, ask)
     except CallRefused as refusal:
         raise endpoint.no_server(refusal, message) from None
     except HttpRefused:
         raise
     except SandboxError as error:
         raise endpoint.failed(error, message) from None
-    took = int((time.perf_counter() - started) * 1000)
+    return outcome_of(answer, int((time.perf_counter() - started) * 1000))
+
+
+def outcome_of(answer: Result | Failure, took: int) -> Outcome:
+    """Return the outcome that an answer is, after some milliseconds."""
     if isinstance(answer, Failure):
         return Outcome(failure=_described(answer), rpc={"code": answer.code, "data": answer.data}, duration_ms=took)
     return Outcome(result=answer.result, duration_ms=took)
 
 
-async def _through(behind: Behind, message: Request, transport: str, hear: Hear) -> Result | Failure:
+async def _through(behind: Behind, message: Request, transport: str, hear: Hear, ask: AskOwner) -> Result | Failure:
     channel, stream = HttpChannel(), Stream()
     options = _noting(behind.options, transport)
     session = ClientSession(channel, behind.exposure, behind.peer, behind.handler, behind.scope, options)
@@ -125,7 +162,7 @@ async def _through(behind: Behind, message: Request, transport: str, hear: Hear)
     running = asyncio.create_task(session.run())
     channel.feed(message, 0, stream)
     try:
-        return await _answer(stream, hear)
+        return await to_the_end(Course(message, channel, stream, session), hear, ask)
     except asyncio.CancelledError:
         channel.lost()  # so that the server is told that nobody waits any more
         raise
@@ -134,6 +171,34 @@ async def _through(behind: Behind, message: Request, transport: str, hear: Hear)
         session.end()
         await asyncio.wait((running,), timeout=CLOSING)
         running.cancel()
+
+
+async def to_the_end(course: Course, hear: Hear, ask: AskOwner) -> Result | Failure:
+    """Return the answer to a call; what its server asks on the way is asked and answered (2026-07-28, mrtr).
+
+    Raises:
+        ServerFault: ``GATE-019``, there is none.
+    """
+    while True:
+        answer = await _answer(course.stream, hear)
+        if isinstance(answer, Failure) or answer.result.get("resultType") != "input_required":
+            return answer
+        state = str(answer.result["requestState"])
+        call = course.session.waiting.get(state)
+        given = await ask(answer.result["inputRequests"], call)
+        if given is None:
+            return _unasked(course.message, call)
+        params = {**course.message.params, "requestState": state, "inputResponses": given}
+        course.stream = Stream()
+        course.channel.feed(Request(course.message.id, course.message.method, params), 0, course.stream)
+
+
+def _unasked(message: Request, call: CallInfo | None) -> Result | Failure:
+    """Return what became of a call that ended while its questions were open."""
+    if call is not None and isinstance(call.unsent, Result | Failure):
+        return call.unsent
+    refusal = CallRefused("CALL-093", "the client did not answer", "answer in time")
+    return Failure(message.id, refusal.rpc_code, refusal.message, {"id": refusal.id})
 
 
 async def _answer(stream: Stream, hear: Hear) -> Result | Failure:

@@ -39,6 +39,7 @@ class SingleDoor:
         self.name = name
         self.path = f"stdio:{name}"
         self.access = Access(anonymous=True)
+        self.info = {"name": name, "version": "1"}
         self.legacy = False
         self.turn = Turn()
         self.stateless = False

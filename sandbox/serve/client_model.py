@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandbox.events import Scope
 from sandbox.limits import CALL_TIMEOUT, DRAIN_GRACE, MAX_IN_FLIGHT
+from sandbox.serve.client_lasting import Lasting
 from sandbox.serve.client_replies import Clean, harmless
 from sandbox.serve.client_tasks import Tasks
 from sandbox.transport.interface import Channel
@@ -18,7 +19,7 @@ from sandbox.transport.peer import ServerPeer
 from sandbox.transport.rounds import Questions
 from sandbox.vet.model import ExposedTool
 from sandbox.wire import meta, tracing
-from sandbox.wire.jsonrpc import Notification, Request, RequestId
+from sandbox.wire.jsonrpc import Message, Notification, Request, RequestId
 from sandbox.wire.versions import Era
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class CallInfo:
         task: carries the request; the session's own.
         questions: how a server asks this client while it carries the request; ``None``: it may not.
         parked: answered with ``input_required``, and not yet repeated.
+        unsent: what it ended with while it was parked: nobody could be told.
     """
 
     __slots__ = (
@@ -90,6 +92,7 @@ class CallInfo:
         "request_id",
         "scope",
         "task",
+        "unsent",
     )
 
     def __init__(self, request: Request, envelope: Envelope, route: Route, scope: Scope, deadline: float) -> None:
@@ -106,6 +109,7 @@ class CallInfo:
         self.task: asyncio.Task[None] | None = None
         self.questions: Questions | None = None
         self.parked = False
+        self.unsent: Message | None = None
         self._envelope = envelope
         self._route = route
 
@@ -225,7 +229,8 @@ class SessionOptions:
             ``session_id``, a digest of the protocol session's id, which itself would open the session.
         asking: judges what the server asks of this client; ``None``: it may ask nothing.
         asker: for whom it is judged.
-        tasks: keeps calls as tasks; ``None``: none are offered.
+        tasks: keeps calls as tasks of 2025-11-25; ``None``: none are offered.
+        lasting: keeps calls that last as tasks of the extension of 2026-07-28; ``None``: it is not offered.
     """
 
     server_info: Mapping[str, Any] = field(default_factory=lambda: {"name": "mcp-sandbox", "version": "0"})
@@ -237,3 +242,4 @@ class SessionOptions:
     asking: Asking | None = None
     asker: Caller | None = None
     tasks: Tasks | None = None
+    lasting: Lasting | None = None

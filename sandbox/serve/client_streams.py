@@ -7,14 +7,15 @@ the request stays open until the client cancels it or the session ends (2026-07-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.limits import MAX_SUBSCRIPTIONS
+from sandbox.serve.client_lasting import Followers, Lasting
 from sandbox.serve.client_replies import ProtocolMisuse, invalid_params
 from sandbox.transport.watches import is_below
-from sandbox.wire import meta
+from sandbox.wire import meta, tasks
 from sandbox.wire.jsonrpc import Notification, RequestId, Result
 
 FLAGS: Final = {
@@ -34,11 +35,13 @@ class Filter:
 
     lists: frozenset[str]
     uris: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the MCP ``SubscriptionFilter``."""
         shown: dict[str, Any] = {FLAGS[name]: True for name in sorted(self.lists)}
-        return {**shown, "resourceSubscriptions": list(self.uris)} if self.uris else shown
+        shown |= {"resourceSubscriptions": list(self.uris)} if self.uris else {}
+        return {**shown, "taskIds": list(self.tasks)} if self.tasks else shown
 
 
 def read_filter(params: Mapping[str, Any], offered: Mapping[str, Any]) -> Filter:
@@ -65,6 +68,7 @@ class Streams:
     def __init__(self) -> None:
         self._listening: dict[RequestId, Filter] = {}
         self._watched: set[str] = set()
+        self._followers = Followers()
 
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._listening
@@ -77,13 +81,23 @@ class Streams:
         self._listening[request_id] = wanted
         return _marked(ACKNOWLEDGED, {"notifications": wanted.to_json()}, request_id)
 
+    def follow(self, request_id: RequestId, lasting: Lasting, send: Callable[[Notification], None]) -> None:
+        """Tell a stream, from now on, of the tasks that it asks for."""
+
+        def tell(task: dict[str, Any]) -> None:
+            send(_marked(tasks.CHANGED, task, request_id))
+
+        self._followers.begin(request_id, lasting, self._listening[request_id].tasks, tell)
+
     def close(self, request_id: RequestId) -> tuple[str, ...]:
         """Close a stream and return the resources it watched."""
+        self._followers.end(request_id)
         wanted = self._listening.pop(request_id, None)
         return wanted.uris if wanted is not None else ()
 
     def close_all(self) -> Iterator[Result]:
         """Close every stream; yield the answers that tell the client of an orderly end."""
+        self._followers.end_all()
         for request_id in list(self._listening):
             del self._listening[request_id]
             own = {meta.SUBSCRIPTION_ID: request_id}

@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sandbox.errors import AuditUnavailable, CallRefused, SandboxError, UsageError
 from sandbox.events import Scope
 from sandbox.limits import MAX_CLIENT_GARBAGE_LINES
-from sandbox.serve import client_lists, client_opening, client_tasks
+from sandbox.serve import client_lasting, client_lists, client_opening, client_tasks
 from sandbox.serve.asking import ASKABLE
 from sandbox.serve.client_asking import ClientAsker
 from sandbox.serve.client_forward import Surroundings, perform
@@ -300,6 +301,7 @@ class ClientSession:
         finally:
             self._inflight.remove(call)
         if answer is None or call.parked:
+            call.unsent = answer
             return
         try:
             self._channel.send(answer)
@@ -339,7 +341,9 @@ class ClientSession:
 
     async def _listen(self, call: CallInfo) -> None:
         """Open a stream of change notifications; the request stays unanswered."""
-        wanted = read_filter(call.params, self._offered(call.protocol_version))
+        lasting = self._options.lasting
+        tasks = await client_lasting.followed(call.params, call.client_capabilities, lasting)
+        wanted = replace(read_filter(call.params, self._offered(call.protocol_version)), tasks=tasks)
         watched: list[str] = []
         try:
             for uri in wanted.uris:
@@ -351,6 +355,8 @@ class ClientSession:
                 await self._peer.watches.unwatch(uri, timeout=call.remaining())
             raise
         self._channel.send(self._streams.open(call.request_id, wanted))
+        if lasting is not None and tasks:
+            self._streams.follow(call.request_id, lasting, self._channel.send)
 
     def _make_asker(self) -> ClientAsker | None:
         options = self._options
@@ -400,6 +406,7 @@ class ClientSession:
             approved = self.exposure.capabilities
             server = self._peer.capabilities if approved is None else approved
             own = client_tasks.offered(version, self._options.tasks)
+            own |= client_lasting.offered(version, self._options.lasting)
             self._offers[version] = client_lists.capabilities(self.exposure, server, version) | own
         return self._offers[version]
 

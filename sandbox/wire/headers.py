@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandbox.limits import MAX_HEADER_VALUE
-from sandbox.wire import meta
+from sandbox.wire import meta, tasks
 from sandbox.wire.errors import WireError
 from sandbox.wire.jsonrpc import Notification, Request
 
-NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMES: Final = {
+    "tools/call": "name", "prompts/get": "name", "resources/read": "uri", **dict.fromkeys(tasks.METHODS, "taskId"),
+}  # fmt: skip
 """Method → parameter that ``Mcp-Name`` repeats."""
 
 ANNOTATION: Final = "x-mcp-header"

@@ -96,7 +96,8 @@ TABLE: Final = (
 
 EXCLUDED: Final = MappingProxyType(
     {
-        "tasks/get": "tasks were an experiment of 2025-11-25; only gateways that keep jobs answer (serve.client_tasks)",
+        "tasks/get": "tasks were an experiment of 2025-11-25; only gateways that keep jobs answer "
+        "(serve.client_tasks); the extension of 2026-07-28 has methods of its own (wire.tasks)",
         "tasks/result": "as tasks/get",
         "tasks/list": "as tasks/get",
         "tasks/cancel": "as tasks/get",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sandbox.cli import options
+from sandbox.dialect.bounds import TASK_AFTER
 from sandbox.errors import UsageError
 from sandbox.serve.identity.certificates import PIN, PinnedClient, is_pin
 from sandbox.serve.identity.tokens import ALGORITHMS, usable
@@ -140,6 +141,8 @@ class LimitConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
         sessions: handshake sessions.
         session_idle: seconds until an unused one ends.
         drain: seconds for what is in progress after SIGTERM.
+        task_after: seconds that a call may last until it becomes a task, where jobs are kept and its client can have
+            one.
     """
 
     calls_per_second: Annotated[float, msgspec.Meta(gt=0)] = RATE
@@ -150,6 +153,7 @@ class LimitConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
     sessions: Annotated[int, msgspec.Meta(ge=1)] = 500
     session_idle: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
     drain: Annotated[float, msgspec.Meta(ge=0)] = 20.0
+    task_after: Annotated[float, msgspec.Meta(gt=0)] = TASK_AFTER
 
 
 class PreferenceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="kebab"):

@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import functools
 import importlib.util
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from starlette.types import ASGIApp
+from starlette.types import Scope as AsgiScope
 
 from sandbox.cli import options
 from sandbox.cli.gateway.building import Parts
@@ -23,17 +24,20 @@ from sandbox.dialect.bounds import MAX_MESSAGE, JobBounds
 from sandbox.dialect.fleet import Fleet
 from sandbox.dialect.handshake import Offer
 from sandbox.dialect.jobs.desk import Jobs
+from sandbox.dialect.jobs.lasting import LastingDesk
 from sandbox.dialect.jobs.store import JobStore
 from sandbox.dialect.jobs.tasks import TaskDesk
 from sandbox.dialect.model import Limits
+from sandbox.dialect.refusals import DialectRefused
 from sandbox.dialect.routes import add_routes
 from sandbox.dialect.service import Service
-from sandbox.dialect.site import ROOT, Site
+from sandbox.dialect.site import ROOT, Site, http_refusal
 from sandbox.dialect.sockets import Sockets
 from sandbox.errors import UsageError
+from sandbox.serve.http import fields
 from sandbox.serve.http.app import App
 from sandbox.serve.http.doors import Door
-from sandbox.serve.http.endpoint import Endpoint
+from sandbox.serve.http.endpoint import Arrival, Endpoint
 from sandbox.serve.ratelimit import Rate
 
 ALWAYS: Final = ("async", "stream", "schema_ref")
@@ -113,6 +117,7 @@ async def spoken(arguments: argparse.Namespace, app: App, parts: Parts) -> Async
         Rate(limits.calls_per_second, limits.calls_at_once),
         lambda name: _sandboxed(parts, name),
         hsts=parts.tls is None and parts.public_url.startswith("https://"),
+        bounds=JobBounds(task_after=limits.task_after),
         code=functools.partial(add_code, arguments=arguments, scope=parts.scope) if arguments.code_exec else None,
         registry=arguments.registry,
     )
@@ -159,6 +164,8 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
         add_registry(site)
     gateway.pages = site
     app.sessions.tasks = lambda identity, door: TaskDesk(jobs, identity, door, dialect.bounds)
+    app.sessions.lasting = lambda identity, door: LastingDesk(jobs, identity, door, dialect.bounds)
+    app.sessions.elsewhere = _kept_elsewhere(fleet) if fleet is not None else None
     sockets = Sockets(app, site)
     try:
         if fleet is not None:
@@ -170,5 +177,18 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
             await fleet.close()
         sockets.end()
         gateway.pages = site.otherwise
-        app.sessions.tasks = None
+        app.sessions.tasks = app.sessions.lasting = app.sessions.elsewhere = None
         await jobs.close()
+
+
+def _kept_elsewhere(fleet: Fleet) -> Callable[[AsgiScope, Arrival, Door], Awaitable[bool]]:
+    """Return what sends a request about a task to the gateway that keeps it: the job of the id in ``Mcp-Name``."""
+
+    async def elsewhere(scope: AsgiScope, arrival: Arrival, door: Door) -> bool:
+        task = fields.decoded(arrival.headers.get("mcp-name")) or ""
+        try:
+            return await fleet.passed(scope, arrival, door, f"jobs/{task}")
+        except DialectRefused as refusal:
+            raise http_refusal(refusal) from None
+
+    return elsewhere

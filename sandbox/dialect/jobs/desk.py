@@ -9,14 +9,17 @@ held against the endpoint again, and policy decides again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sandbox.dialect.invoke import Outcome, carry, refused
+from sandbox.dialect.jobs.board import Board
 from sandbox.dialect.jobs.claims import AWAY, AWAY_FOR, Alone, Claims, lost
 from sandbox.dialect.jobs.model import Asked, Job
 from sandbox.dialect.jobs.store import JobStore
@@ -29,7 +32,7 @@ from sandbox.serve.http.doors import Behind, Door
 from sandbox.serve.http.quotas import Quotas
 from sandbox.serve.http.refusals import HttpRefused
 from sandbox.serve.identity.model import Identity
-from sandbox.wire.jsonrpc import Request
+from sandbox.wire.jsonrpc import Notification, Request
 
 MAX_STARTS: Final = 10
 """Times that a job waits for room or for its server before it ends as an error; two seconds lie between."""
@@ -57,6 +60,9 @@ class Jobs:
         unsafe_tenant: see :class:`~sandbox.serve.identity.model.Gatekeeper`.
         ending: whether the gateway takes no new work.
         claims: keep other gateways from taking the same request.
+
+    Attributes:
+        board: what running jobs ask their owners.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class Jobs:
         self._expiring: asyncio.Task[None] | None = None
         self._changing: set[asyncio.Task[Any]] = set()
         self._paused = True
+        self.board = Board()
 
     # --- life --------------------------------------------------------------------------------------------------------
     async def begin(self) -> None:
@@ -133,6 +140,41 @@ class Jobs:
             tenant = job.identity.tenant.tenant
             self._waiting[tenant].append(job)
             self._next(tenant)
+        return job
+
+    async def adopt(self, asked: Asked, goes_on: Callable[[Job], Awaitable[Outcome]]) -> Job:
+        """Return the job that was made of a call that is with its server already.
+
+        Args:
+            asked: the call; ``going`` says whether it may be repeated.
+            goes_on: returns what comes of it; cancelled with the job, and when this process ends.
+
+        Raises:
+            DialectRefused: ``DIA-015``, ``DIA-017``.
+            SandboxError: as :meth:`take` says, or the gateway is full. The call is none of ours then.
+        """
+        tenant = asked.identity.tenant.tenant
+        if self._paused or self._ending() or self._running[tenant] >= self._store.bounds.running:
+            raise DialectRefused("DIA-015", "too many jobs run", "wait until some have ended")
+        counted = contextlib.ExitStack()
+        counted.enter_context(self._quotas.running(tenant, Notification("job", {})))
+        self._running[tenant] += 1
+        try:
+            named = replace(asked, id=self._claims.fresh())
+            scope = self._scope.child().within(driver=self._name(asked.door), tenant=tenant)
+            scope.intent("job.accept", job=named.id, kind=asked.kind, tool=asked.tool, request_id=asked.request_id)
+            async with self._claims.claimed(named):
+                job, _ = await self._do(self._store.add, named, time.time())
+        except BaseException:
+            self._leave(tenant)
+            counted.close()
+            raise
+
+        async def carried(job: Job) -> Outcome:
+            with counted:
+                return await goes_on(job)
+
+        self._tasks[job.id] = asyncio.create_task(self._run(job, carried))
         return job
 
     async def find(self, job: str, identity: Identity, door: str) -> Job:
@@ -189,6 +231,10 @@ class Jobs:
         """Return how far a running job is; kept in memory only."""
         return self._progress.get(job)
 
+    def hear(self, job: str, progress: Progress) -> None:
+        """Take note of how far one is."""
+        self._progress[job] = progress
+
     async def until_ended(self, job: Job) -> None:
         """Return when a job has ended."""
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -209,14 +255,13 @@ class Jobs:
         while queue and not self._paused and not self._ending() and self._running[tenant] < most:
             job = queue.popleft()
             self._running[tenant] += 1
-            self._tasks[job.id] = asyncio.create_task(self._run(job))
+            self._tasks[job.id] = asyncio.create_task(self._run(job, self._outcome))
         if not queue:
             del self._waiting[tenant]
 
-    async def _run(self, job: Job) -> None:
-        tenant = job.identity.tenant.tenant
+    async def _run(self, job: Job, carried: Callable[[Job], Awaitable[Outcome | None]]) -> None:
         try:
-            outcome = await self._outcome(job)
+            outcome = await carried(job)
             if outcome is not None:
                 await self._finish(job, outcome)
         except SandboxError as error:  # neither the trail nor the disk: the next process finds it as it was left
@@ -224,10 +269,14 @@ class Jobs:
             self._note_stuck(job, error)
         finally:
             self._tasks.pop(job.id, None)
-            self._running[tenant] -= 1
-            if not self._running[tenant]:
-                del self._running[tenant]
-            self._next(tenant)
+            self._leave(job.identity.tenant.tenant)
+
+    def _leave(self, tenant: str) -> None:
+        """Let the next job of a tenant run."""
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        self._next(tenant)
 
     async def _finish(self, job: Job, outcome: Outcome) -> None:
         failed = outcome.result is None or bool(outcome.result.get("isError"))
@@ -266,11 +315,9 @@ class Jobs:
             if not await self._do_begin(job, idempotent=idempotent):
                 raise _Withdrawn
 
-        def hear(progress: Progress) -> None:
-            self._progress[job.id] = progress
-
+        hear, ask = functools.partial(self.hear, job.id), self.board.asker(job.id, job.attempts + 1)
         with self._quotas.running(job.identity.tenant.tenant, message):
-            return await carry(door, job.identity, message, TRANSPORT, hear, ready)
+            return await carry(door, job.identity, message, TRANSPORT, hear, ready, ask)
 
     async def _do_begin(self, job: Job, *, idempotent: bool) -> bool:
         return await self._do(lambda: self._store.begin(job.id, idempotent=idempotent, now=time.time()))
@@ -288,9 +335,15 @@ class Jobs:
     # --- helpers -----------------------------------------------------------------------------------------------------
     def _ended(self, job: Job) -> None:
         self._progress.pop(job.id, None)
+        self.board.forget(job.id)
         for told in self._ends.get(job.id, ()):
             if not told.done():
                 told.set_result(None)
+
+    def note_refused(self, door: Door, identity: Identity, method: str, error: SandboxError) -> None:
+        """Record that a request about a job was refused."""
+        scope = self._scope.child().within(driver=door.name, tenant=identity.tenant.tenant)
+        scope.fact("session.refuse", reason=error.id, method=method)
 
     def _note_stuck(self, job: Job, error: SandboxError) -> None:
         try:

@@ -64,7 +64,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody asks for as a job; see :class:`Job`."""
+    """What somebody asks for as a job; see :class:`Job`.
+
+    Attributes:
+        going: the call is with its server already, and whether it may be repeated; ``None``: it has yet to begin.
+    """
 
     kind: Kind
     request_id: str
@@ -75,6 +79,7 @@ class Asked:
     digest: str
     ttl: float
     id: str = field(default="")
+    going: bool | None = None
 
 
 def identity_to_json(identity: Identity) -> dict[str, Any]:

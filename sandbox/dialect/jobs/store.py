@@ -74,6 +74,8 @@ class JobStore:
     def add(self, asked: Asked, now: float) -> tuple[Job, bool]:
         """Keep a fresh job, or return the one that the same request made before.
 
+        One whose call is ``going`` is kept as running, in the same change: what was sent never waits to be sent.
+
         Args:
             asked: what is asked for.
             now: seconds of the wall clock.
@@ -96,14 +98,16 @@ class JobStore:
                 return self._repeated(before[0], asked), False
             self._room(asked.identity.tenant.tenant)
             number = asked.id or str(uuid.uuid4())
+            going = asked.going is not None  # it was sent before it became a job: it never waits, and never did
             values = (
                 number, asked.kind, asked.request_id, asked.door, asked.tool, asked.identity.owner,
-                asked.identity.tenant.tenant, jsontext.dump(identity_to_json(asked.identity)), params, asked.digest,
-                "waiting", now, now, asked.ttl,
+                asked.identity.tenant.tenant, jsontext.dump(identity_to_json(asked.identity)),
+                None if asked.going is False else params, asked.digest, "running" if going else "waiting", now, now,
+                asked.ttl, int(asked.going is True), int(going),
             )  # fmt: skip
             self._db.execute(
                 "INSERT INTO jobs (id, kind, request_id, door, tool, owner, tenant, identity, params, digest, state,"
-                " created, updated, ttl) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " created, updated, ttl, idempotent, attempts) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 values,
             )
             return self._select("id=?", (number,))[0], True

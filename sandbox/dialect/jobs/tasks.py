@@ -141,12 +141,13 @@ class TaskDesk:
             "taskId": job.id,
             "status": _STATUS[job.state],
             **({"statusMessage": words} if words else {}),
-            "createdAt": _stamp(job.created),
-            "lastUpdatedAt": _stamp(job.updated),
+            "createdAt": stamp(job.created),
+            "lastUpdatedAt": stamp(job.updated),
             "ttl": int(job.ttl * 1000),
             "pollInterval": int(self.bounds.poll_after * 1000),
         }
 
 
-def _stamp(seconds: float) -> str:
+def stamp(seconds: float) -> str:
+    """Return a time of the wall clock as ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+from sandbox.serve.client_lasting import Lasting
 from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.http.answering import STATELESS_STATUS, ClientGone, Response, Writer
 from sandbox.serve.http.channel import HttpChannel
 from sandbox.serve.http.doors import Behind
+from sandbox.serve.http.lasting import patience
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.session import ClientSession
 from sandbox.wire.jsonrpc import Message, Request, Result
@@ -45,9 +47,14 @@ class Asking(HttpChannel):
 
     def send(self, message: Message) -> None:
         """Put a message on its stream."""
-        if isinstance(message, Result) and message.result.get("resultType") == "input_required":
+        if asks(message):
             self._tell()
         super().send(message)
+
+
+def asks(message: Message) -> bool:
+    """Return whether a message asks its client for something."""
+    return isinstance(message, Result) and message.result.get("resultType") == "input_required"
 
 
 class Alone:
@@ -60,68 +67,95 @@ class Alone:
     Attributes:
         carried: requests on their way through it; the first may still be written when its repetition comes.
         kept: it waits, or may be taken up at any moment.
+        handing: makes its call a task just now.
+        told: its call is a task, and its client is told so: whoever keeps the task ends it.
+        gone: its client has left before its call was over.
+        behind: what was lent.
+        session: carries the call.
     """
 
     def __init__(self, owner: str, room: WaitingRoom) -> None:
         self.owner = owner
         self.carried = 0
         self.kept = False
-        self.channel = Asking(lambda: room.keep(self))
+        self.handing: asyncio.Task[None] | None = None
+        self.told = False
+        self.gone = False
+        self.channel = Asking(self._asking)
+        self.behind: Behind | None = None
+        self.session: ClientSession | None = None
+        self._room = room
         self._stack = contextlib.AsyncExitStack()
-        self._session: ClientSession | None = None
         self._running: asyncio.Task[None] | None = None
+
+    def _asking(self) -> None:
+        """Wait in the room to be repeated, unless whoever keeps tasks hears of the question."""
+        if self.handing is None and not self.told:
+            self._room.keep(self)
+
+    def before(self, message: Message) -> None:
+        """Do what comes before a message can be read."""
+        if asks(message):
+            self._asking()
 
     async def lend(self, lent: AbstractAsyncContextManager[Behind]) -> Behind:
         """Have a server until :meth:`close`; raises SandboxError when there is none."""
-        return await self._stack.enter_async_context(lent)
+        self.behind = await self._stack.enter_async_context(lent)
+        return self.behind
 
     def begin(self, behind: Behind, options: SessionOptions) -> ClientSession:
         """Begin the session."""
         session = ClientSession(self.channel, behind.exposure, behind.peer, behind.handler, behind.scope, options)
         self._stack.callback(behind.follow(session.replace_exposure))
         self._running = asyncio.create_task(session.run())
-        self._session = session
+        self.session = session
         return session
 
-    async def carry(self, writer: Writer, message: Request, size: int, headers: Mapping[str, str]) -> None:
-        """Carry the request, or its repetition, to its answer.
+    async def carry(
+        self, writer: Writer, message: Request, size: int, headers: Mapping[str, str], lasting: Lasting | None = None
+    ) -> None:
+        """Carry the request, or its repetition, to its answer, or until it is a task.
 
         Raises:
             ClientGone: before that; the request is cancelled.
         """
         stream = Stream()
+        waits = patience(lasting, self, message, stream)
         self.carried += 1
         try:
             self.channel.feed(message, size, stream)
             await writer.answer(stream, Response(headers=headers, statuses=STATELESS_STATUS))
         except ClientGone:
-            if self.carried == 1:
+            if self.carried == 1 and not self.told:
+                self.gone = True
                 self.channel.lost()
             raise
         finally:
             self.carried -= 1
+            if waits is not None:
+                waits.end()
 
     @property
     def over(self) -> bool:
         """Whether nobody carries anything through it, and nobody can."""
-        return not (self.carried or self.kept)
+        return not (self.carried or self.kept or self.told)
 
     @property
     def waiting(self) -> Mapping[str, asyncio.Task[None] | None]:
         """The state under which its call waits to be repeated, with what carries it; empty when it does not wait."""
-        calls = self._session.waiting if self._session is not None else {}
+        calls = self.session.waiting if self.session is not None else {}
         return {state: call.task for state, call in calls.items()}
 
     def end(self) -> None:
         """Let the session end in an orderly way."""
-        if self._session is not None:
-            self._session.end()
+        if self.session is not None:
+            self.session.end()
 
     async def close(self) -> None:
         """End it, and give the server back."""
         try:
-            if self._session is not None and self._running is not None:
-                self._session.end()
+            if self.session is not None and self._running is not None:
+                self.session.end()
                 await asyncio.wait((self._running,), timeout=CLOSING)
                 self._running.cancel()
         finally:

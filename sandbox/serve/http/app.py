@@ -169,10 +169,24 @@ class App:
             raise self.unauthorized(error, door) from None
         tenant[0] = identity.tenant.tenant
         arrival = Arrival(headers, identity, receive, send)
-        if self.gateway.together is not None:
+        if self.sessions.lasting is not None and fields.is_about_task(headers):
+            await self._about_task(endpoint, scope, arrival)
+        elif self.gateway.together is not None:
             await self.gateway.together.answer(endpoint, scope, arrival)
         else:
             await endpoint.answer(scope, arrival)
+
+    async def _about_task(self, endpoint: Endpoint | LegacyEndpoint, scope: AsgiScope, arrival: Arrival) -> None:
+        """Answer a request whose fields say that it is about a task: where the task is known, and nowhere else.
+
+        That needs no server, so it is no matter where the tenant's servers run; the endpoint holds the body to the
+        fields, so that nothing else gets this way.
+        """
+        if not isinstance(endpoint, Endpoint):
+            raise malformed("GATE-007", "tasks are asked for at the endpoint itself", "use its own path")
+        elsewhere = self.sessions.elsewhere
+        if elsewhere is None or not await elsewhere(scope, arrival, endpoint.door):
+            await endpoint.about_task(arrival)
 
     async def _page(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]

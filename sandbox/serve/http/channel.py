@@ -65,6 +65,13 @@ class HttpChannel:
         finally:
             self._current = None
 
+    def divert(self, request_id: RequestId, reply: Stream) -> bool:
+        """Let what belongs to a request go to another stream from now on; false when it has been answered."""
+        if request_id not in self._replies:
+            return False
+        self._replies[request_id] = reply
+        return True
+
     def forget(self, request_id: RequestId) -> None:
         """End the response of a request that gets no answer: it was cancelled; what is no id names none."""
         if type(request_id) not in (str, int):

@@ -56,6 +56,7 @@ class Door(Protocol):
         path: where it is mounted, such as ``/mcp/files``.
         name: in records and registers.
         access: who may come in.
+        info: MCP ``Implementation`` that clients see.
         legacy: the transport of 2024-11-05 is offered too.
         turn: counts the changes after which what was lent has to be lent anew.
         stateless: its servers keep nothing in their process, so that every gateway may run its own.
@@ -64,6 +65,7 @@ class Door(Protocol):
     path: str
     name: str
     access: Access
+    info: dict[str, Any]
     legacy: bool
     turn: Turn
     stateless: bool

@@ -27,9 +27,12 @@ from starlette.types import Scope as AsgiScope
 
 from sandbox import jsontext
 from sandbox.errors import CallRefused, SandboxError
+from sandbox.serve import client_lasting, client_opening
+from sandbox.serve.client_lasting import Lasting
+from sandbox.serve.client_replies import failure
 from sandbox.serve.http import fields
 from sandbox.serve.http.alone import Alone, WaitingRoom
-from sandbox.serve.http.answering import ClientGone, Response, Writer
+from sandbox.serve.http.answering import STATELESS_STATUS, ClientGone, Response, Writer
 from sandbox.serve.http.bounds import RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Behind, Door
 from sandbox.serve.http.moving import moving
@@ -39,10 +42,12 @@ from sandbox.serve.http.sessions import HttpSession, Sessions, noting
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.identity.model import Identity
 from sandbox.serve.session import LISTEN
-from sandbox.wire.codes import PARSE_ERROR
+from sandbox.wire import meta, tasks
+from sandbox.wire.codes import HEADER_MISMATCH, PARSE_ERROR
 from sandbox.wire.errors import WireError
-from sandbox.wire.jsonrpc import Failure, Message, Notification, Request, envelope
-from sandbox.wire.versions import HANDSHAKE_VERSIONS, STATELESS_VERSIONS, V2025_11_25
+from sandbox.wire.jsonrpc import Failure, Message, Notification, Request, Result, envelope
+from sandbox.wire.results import dressed
+from sandbox.wire.versions import HANDSHAKE_VERSIONS, STATELESS_VERSIONS, V2025_11_25, V2026_07_28
 
 SESSION: Final = "mcp-session-id"
 ALLOWED: Final = {"Allow": "GET, POST, DELETE"}
@@ -115,6 +120,20 @@ class Endpoint:
         fields.check_version(arrival.headers, getattr(message, "id", None))
         await self._bounded(arrival, message, len(body), self._handshake)
 
+    async def about_task(self, arrival: Arrival) -> None:
+        """Answer one request whose fields say that it is about a task; steps 3 to 6, and 8.
+
+        Raises:
+            HttpRefused: it is refused and nothing has been sent; also when its body says something else.
+        """
+        fields.check_post(arrival.headers)  # 3
+        body = await read_body(arrival, self._bounds)  # 4
+        message = read_message(body)
+        if not isinstance(message, Request):
+            raise malformed("GATE-007", "the fields are those of a request", "send one", code=HEADER_MISMATCH)
+        fields.check_agreement(arrival.headers, message, tasks.METHODS)  # 5
+        await self._bounded(arrival, message, len(body), self._about_task)
+
     async def _bounded(self, arrival: Arrival, message: Message, size: int, carry: Any) -> None:
         """Step 6 around the rest."""
         tenant = arrival.identity.tenant.tenant
@@ -136,13 +155,14 @@ class Endpoint:
         alone = self._waiting.take(message, arrival.identity.owner)  # 7
         begun = alone is None
         alone = alone or Alone(arrival.identity.owner, self._waiting)
+        lasting = self._lasting(arrival)
         try:
             if begun:
-                await self._begin(arrival, alone, message)
+                await self._begin(arrival, alone, message, lasting)
             writer = Writer(arrival.receive, arrival.send, self._bounds)
-            await alone.carry(writer, message, size, headers)  # 8
+            await alone.carry(writer, message, size, headers, lasting)  # 8
         except BaseException:
-            if not alone.carried:
+            if not (alone.carried or alone.told):
                 await alone.close()
             raise
         finally:
@@ -150,14 +170,26 @@ class Endpoint:
         if alone.over:
             await alone.close()
 
-    async def _begin(self, arrival: Arrival, alone: Alone, message: Request) -> None:
+    async def _begin(self, arrival: Arrival, alone: Alone, message: Request, lasting: Lasting | None) -> None:
         behind = await alone.lend(self._lent(arrival.identity, message))
         tool = behind.exposure.tools.get(str(message.params.get("name", "")))
         if message.method == "tools/call" and tool is not None:
             fields.check_parameters(arrival.headers, message, tool.definition.get("inputSchema", {}))
-        alone.begin(behind, noting(behind.options))
+        alone.begin(behind, noting(behind.options, lasting=lasting))
         if message.method == LISTEN:
             self._listening.add(alone)
+
+    def _lasting(self, arrival: Arrival) -> Lasting | None:
+        made = self._sessions.lasting
+        return made(arrival.identity, self.door) if made is not None else None
+
+    async def _about_task(self, arrival: Arrival, message: Request, _size: int, headers: dict[str, str]) -> None:
+        """Answer what is asked of a task; that needs no server."""
+        lasting, stream = self._lasting(arrival), Stream()
+        assert lasting is not None  # noqa: S101 - there are such methods only with it
+        stream.put(await answer_about_task(message, lasting, self.door.info), last=True)
+        writer = Writer(arrival.receive, arrival.send, self._bounds)
+        await writer.answer(stream, Response(headers=headers, statuses=STATELESS_STATUS))  # 8
 
     def _lent(self, identity: Identity, message: Request) -> AbstractAsyncContextManager[Behind]:
         """Return what lends the server of one request; one that stays open goes wherever the door leads."""
@@ -242,6 +274,17 @@ class Endpoint:
             raise HttpRefused(405, "GATE-010", "that method needs a session", "use POST", headers={"Allow": "POST"})
         fields.check_version(arrival.headers)
         return session_id
+
+
+async def answer_about_task(message: Request, lasting: Lasting, info: Mapping[str, Any]) -> Result | Failure:
+    """Return the answer to a request about a task; refusals are recorded."""
+    try:
+        said = client_opening.stateless_envelope(meta.of(message.params))
+        result = await client_lasting.answered(message.method, message.params, said.capabilities, lasting)
+    except SandboxError as error:
+        lasting.refused(message.method, error)
+        return failure(message.id, error, V2026_07_28)
+    return Result(message.id, dressed(result, message.method, V2026_07_28, info))
 
 
 async def read_body(arrival: Arrival, bounds: HttpBounds) -> bytes:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandbox.serve.http.refusals import HttpRefused, malformed
 from sandbox.wire import headers as wire_headers
-from sandbox.wire import meta
+from sandbox.wire import meta, tasks
 from sandbox.wire.codes import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from sandbox.wire.jsonrpc import Request
 from sandbox.wire.methods import FROM_CLIENT
@@ -138,6 +138,12 @@ def is_stateless(headers: Mapping[str, str], message: Any) -> bool:
     )
 
 
+def is_about_task(headers: Mapping[str, str]) -> bool:
+    """Return whether a request says that it is about a task of the extension; its body is compared later."""
+    named = headers.get("mcp-protocol-version", "")
+    return named in STATELESS_VERSIONS and headers.get("mcp-method") in tasks.METHODS
+
+
 def check_version(headers: Mapping[str, str], request_id: Any = None, spoken: tuple[str, ...] = VERSIONS) -> None:
     """Refuse a version that we do not speak; a missing field stands for an old client.
 
@@ -159,8 +165,13 @@ def check_version(headers: Mapping[str, str], request_id: Any = None, spoken: tu
         )  # fmt: skip
 
 
-def check_agreement(headers: Mapping[str, str], request: Request) -> None:
+def check_agreement(headers: Mapping[str, str], request: Request, more: Collection[str] = ()) -> None:
     """Hold the fields of a stateless request against its body (2026-07-28, request metadata).
+
+    Args:
+        headers: folded.
+        request: of the body.
+        more: methods of extensions that are offered here.
 
     Raises:
         HttpRefused: ``GATE-007`` they disagree or one is missing (−32020); ``GATE-008`` the body does not say its
@@ -179,13 +190,13 @@ def check_agreement(headers: Mapping[str, str], request: Request) -> None:
     check_version(headers, request.id, STATELESS_VERSIONS)
     if headers.get("mcp-method") != request.method:
         raise _disagree("Mcp-Method", request)
+    if version in FROM_CLIENT and request.method not in FROM_CLIENT[version] and request.method not in more:
+        raise _unknown(request)
     repeated = wire_headers.NAMES.get(request.method)
     if repeated is not None:
         name = request.params.get(repeated)
         if not isinstance(name, str) or decoded(headers.get("mcp-name")) != name:
             raise _disagree("Mcp-Name", request)
-    if version in FROM_CLIENT and request.method not in FROM_CLIENT[version]:
-        raise _unknown(request)
 
 
 def check_parameters(headers: Mapping[str, str], request: Request, schema: Mapping[str, Any]) -> None:

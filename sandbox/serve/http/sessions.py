@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sandbox.errors import SandboxError, ServerFault
+from sandbox.serve.client_lasting import Lasting
 from sandbox.serve.client_model import SessionOptions
 from sandbox.serve.client_tasks import Tasks
 from sandbox.serve.http.bounds import MAX_KEPT_BYTES, MAX_KEPT_STREAMS, RETRY_AFTER, HttpBounds
@@ -30,6 +31,11 @@ from sandbox.serve.session import ClientSession
 from sandbox.tenant import TenantId
 from sandbox.wire.jsonrpc import Message, Request
 
+if TYPE_CHECKING:
+    from starlette.types import Scope as AsgiScope
+
+    from sandbox.serve.http.endpoint import Arrival
+
 LAST_ANSWERS: Final = 0.2
 """Seconds in which answers on their way still go out after the server has ended."""
 
@@ -41,7 +47,8 @@ STANDING: Final = "s"
 
 
 TasksFor = Callable[[Identity, Door], Tasks]
-"""Makes what keeps the tasks of one caller at one endpoint."""
+LastingFor = Callable[[Identity, Door], Lasting]
+"""Make what keeps the tasks of one caller at one endpoint."""
 
 
 class HttpSession:
@@ -189,10 +196,10 @@ class HttpSession:
             self._session.end()
 
 
-def noting(options: SessionOptions, session_id: str = "") -> SessionOptions:
+def noting(options: SessionOptions, session_id: str = "", lasting: Lasting | None = None) -> SessionOptions:
     """Return options with which records say that requests came over HTTP, and in which session (a digest of its id)."""
     digest = {"session_id": sha256(session_id.encode()).hexdigest()[:DIGEST_DIGITS]} if session_id else {}
-    return replace(options, noted={"transport": "http", **digest})
+    return replace(options, noted={"transport": "http", **digest}, lasting=lasting)
 
 
 class Sessions:
@@ -203,10 +210,15 @@ class Sessions:
 
     Attributes:
         tasks: makes what keeps the tasks of a caller at an endpoint; ``None``: nothing does.
+        lasting: the same for clients without sessions.
+        elsewhere: answers a request about a task that another gateway keeps, and returns whether it did; ``None``:
+            there is no other. Of its body nothing has been read.
     """
 
     def __init__(self, bounds: HttpBounds) -> None:
         self.tasks: TasksFor | None = None
+        self.lasting: LastingFor | None = None
+        self.elsewhere: Callable[[AsgiScope, Arrival, Door], Awaitable[bool]] | None = None
         self._bounds = bounds
         self._all: dict[str, HttpSession] = {}
         self._ending: dict[asyncio.Task[None], HttpSession] = {}
