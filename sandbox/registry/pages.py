@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 from starlette.types import Receive, Scope, Send
@@ -38,6 +38,10 @@ OPEN: Final = (
 PUBLIC: Final = ("/v0.1/", "/.well-known/", "/llms.txt", "/openapi.json")
 READING: Final = (b"allow", b"GET, HEAD, OPTIONS")
 MAX_PARAMETERS: Final = 16
+
+LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+PASSED_ON: Final = frozenset(("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"))
+"""Fields of requests that a proxy passes on: whoever asks it may be anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,7 @@ class Pages:
             await _send(send, Answer(204, b"", open=True), headers, body=False)
             return
         audience = await self._audience(headers, scope)
-        local = (scope.get("client") or ("", 0))[0] in ("127.0.0.1", "::1")
-        answer = self._answer(scope, audience, local=local)
+        answer = self._answer(scope, audience, local=_is_local(scope, headers))
         nowhere = answer.status == 404 and scope["path"].startswith("/mcp")  # noqa: PLR2004 - an endpoint that is not
         if scope["method"] not in ("GET", "HEAD") and not nowhere:
             answer = _json(405, {"error": "Method not allowed"}, open=answer.open)
@@ -157,6 +160,16 @@ class Pages:
             elif len(after) == 1:
                 found = self._catalog().version(name, after[0], audience, deleted=deleted)
         return _json(404, {"error": "Server not found"}, open=True) if found is None else _json(200, found, open=True)
+
+
+def _is_local(scope: Scope, headers: Mapping[str, str]) -> bool:
+    """Return whether somebody on this machine asks, and not a proxy on it for somebody else."""
+    if (scope.get("client") or ("", 0))[0] not in LOOPBACK or not PASSED_ON.isdisjoint(headers):
+        return False
+    try:
+        return "host" not in headers or urlsplit(f"//{headers['host']}").hostname in LOOPBACK
+    except ValueError:
+        return False
 
 
 def _query(text: str) -> dict[str, str]:

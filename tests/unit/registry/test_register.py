@@ -310,6 +310,25 @@ async def test_pages_are_cached_by_digest_and_readable_from_any_page() -> None:
     assert 405 == (await ask("/v0.1/servers", method="POST"))[0]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "mcp.example"},
+        {"host": "localhost.mcp.example:8080"},
+        {"host": "127.0.0.1:8080", "x_forwarded_for": "198.51.100.7"},
+        {"host": "127.0.0.1:8080", "forwarded": "for=198.51.100.7"},
+        {"host": "127.0.0.1:8080", "via": "1.1 proxy"},
+        {"host": "127.0.0.1:8080", "x_real_ip": "198.51.100.7"},
+    ],
+    ids=["name", "trick", "forwarded-for", "forwarded", "via", "real-ip"],
+)
+async def test_what_a_proxy_of_this_machine_passes_on_does_not_come_from_it(headers: dict[str, str]) -> None:
+    """Attack: figures name drivers that are told to nobody; a stranger asks through the proxy that ends TLS here."""
+    assert 404 == (await ask("/metrics", client="127.0.0.1", **headers))[0]
+    assert 200 == (await ask("/metrics", client="127.0.0.1", host="127.0.0.1:8080"))[0]
+    assert 200 == (await ask("/metrics", client="::1", host="[::1]:8080"))[0]
+
+
 async def test_texts_of_entities_cannot_become_markup() -> None:
     """A hostile description stays text on pages and in llms.txt."""
     evil = entity(
