@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 import signal
 import time
@@ -15,6 +16,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from sandbox.dialect.client import Client as Dialect
+from sandbox.dialect.links import HttpLink
 from sandbox.resources import shipped
 from tests.engine.drivers import COMMAND, give
 from tests.engine.test_serve import containers, free_port, launched, verify
@@ -40,12 +43,12 @@ def config_of(scratch: Path, ports: tuple[int, ...]) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def serving(scratch: Path, port: int, config: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def serving(scratch: Path, port: int, config: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run one gateway."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "serve", str(scratch / "drivers"), "--listen", f"127.0.0.1:{port}", "--config", str(config),
         "--unsafe-tenant", "me", "--rules", str(scratch / "rules"), "--audit-dir", str(scratch / f"audit-{port}"),
-        stderr=asyncio.subprocess.PIPE,
+        *more, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     said = b""
@@ -99,17 +102,23 @@ async def client(url: str, mode: str) -> AsyncIterator[Client]:
             yield made
 
 
-async def test_a_fleet_is_one_gateway_and_survives_the_loss_of_one(tmp_path: Path) -> None:
-    """Clients of both eras work across both; the one with the tenant's servers is killed, and the other goes on."""
+async def behind_a_balancer(scratch: Path) -> tuple[tuple[int, int], Path, Balancer, asyncio.Server, str]:
+    """Prepare two gateways; return their ports and file, and the balancer with its address."""
     for name in ("memory-mcp", "text-mcp"):
-        shutil.copytree(ROOT / "drivers" / name, tmp_path / "drivers" / name)
-    (tmp_path / "rules").mkdir()
-    shutil.copy(shipped("policies", "starter.cedar"), tmp_path / "rules")
+        shutil.copytree(ROOT / "drivers" / name, scratch / "drivers" / name)
+    (scratch / "rules").mkdir()
+    shutil.copy(shipped("policies", "starter.cedar"), scratch / "rules")
     ports = (free_port(), free_port())
-    config, balancer = config_of(tmp_path, ports), Balancer(ports)
+    config, balancer = config_of(scratch, ports), Balancer(ports)
     balanced = await asyncio.start_server(balancer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{balanced.sockets[0].getsockname()[1]}"
     config.write_text(f'public-url = "{url}"\n' + config.read_text())
+    return ports, config, balancer, balanced, url
+
+
+async def test_a_fleet_is_one_gateway_and_survives_the_loss_of_one(tmp_path: Path) -> None:
+    """Clients of both eras work across both; the one with the tenant's servers is killed, and the other goes on."""
+    ports, config, balancer, balanced, url = await behind_a_balancer(tmp_path)
     entity = {"name": "Rosebud", "entityType": "word", "observations": ["kept"]}
     async with contextlib.AsyncExitStack() as stack:
         one, other = await asyncio.gather(
@@ -153,3 +162,45 @@ async def test_a_fleet_is_one_gateway_and_survives_the_loss_of_one(tmp_path: Pat
     survivor = tmp_path / f"audit-{ports[1 - home]}"
     assert not launched(survivor) & containers()
     assert 0 == verify(survivor)
+
+
+async def test_the_dialect_works_at_either_gateway_and_jobs_wait_for_theirs(tmp_path: Path) -> None:
+    """Our own client calls and asks for jobs through the balancer; a killed keeper's job is 503 until it is back."""
+    ports, config, balancer, balanced, url = await behind_a_balancer(tmp_path)
+    entity = {"name": "Rosebud", "entityType": "word", "observations": ["kept"]}
+
+    def gateway(port: int) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
+        jobs = str(tmp_path / f"jobs-{port}.sqlite")
+        return serving(tmp_path, port, config, "--dialect", "2025-11", "--jobs", jobs)
+
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx2.AsyncClient(timeout=60, trust_env=False, limits=limits))
+        running = dict(zip(ports, await asyncio.gather(
+            *(stack.enter_async_context(gateway(port)) for port in ports)
+        ), strict=True))  # fmt: skip
+        text = Dialect(HttpLink(url + "/mcp/text-mcp/2025-11", "", http))
+        memory = Dialect(HttpLink(url + "/mcp/memory-mcp/2025-11", "", http))
+        await text.connect()
+        await memory.connect()
+        sums = [await text.call("text-crc32", {"text": "123456789"}) for _ in range(4)]
+        sums += [await text.call("text-crc32", {"text": "123456789"}, mode="async") for _ in range(2)]
+        job = str((await memory.submit("mem-create-entities", {"entities": [entity]}, mode="async")).job_id)
+        made = await memory.resume(job)
+        seen = [json.dumps(await memory.call("mem-read-graph", {})) for _ in range(2)]
+        keeper = next(port for port in ports if len(launched(tmp_path / f"audit-{port}")) == 2)
+        running[keeper].kill()
+        await running[keeper].wait()
+        gone = await memory.link.job(job)
+        free = await text.call("text-crc32", {"text": "123456789"})
+        await stack.enter_async_context(gateway(keeper))
+        told = [(await memory.link.job(job)).body for _ in range(2)]
+    balanced.close()
+
+    assert set(ports) == set(balancer.given)
+    assert all("cbf43926" in json.dumps(one) for one in (*sums, free))
+    assert all("Rosebud" in one for one in seen)
+    assert (503, "DIA-080") == (gone.status, gone.body["error"]["id"])
+    assert gone.headers["retry-after"]
+    assert [("success", made)] * 2 == [(one["status"], one["result"]) for one in told]
+    assert not {name for port in ports for name in launched(tmp_path / f"audit-{port}")} & containers()
