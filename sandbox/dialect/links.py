@@ -83,7 +83,7 @@ class HttpLink:
     ) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._own = http is None
+        self._own, self._timeout = http is None, timeout
         self._http = http or httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
     async def __aenter__(self) -> Self:
@@ -133,11 +133,14 @@ class HttpLink:
         if data is not None:
             sent["content-type"] = "application/json"
         try:
-            async with self._http.stream(method, f"{self.url}/{path}", content=data, headers=sent) as answer:
+            async with (
+                asyncio.timeout(self._timeout),  # of the whole answer: a server may send a byte now and then
+                self._http.stream(method, f"{self.url}/{path}", content=data, headers=sent) as answer,
+            ):
                 got = await _bounded(answer)
                 fields = {name.lower(): value for name, value in answer.headers.items()}
                 return Reply(answer.status_code, _value(got), fields, got)
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             raise ServerFault("DIA-050", f"the server did not answer: {why}", "see that it runs there") from None
 
@@ -235,8 +238,9 @@ class PipeLink:
             raise ServerFault("DIA-050", "the conversation is over", "begin another")
         try:
             process.stdin.write(jsontext.dump(dict(body)) + b"\n")
-            await process.stdin.drain()
-            line = await asyncio.wait_for(process.stdout.readline(), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                await process.stdin.drain()
+                line = await process.stdout.readline()
         except (OSError, ValueError, TimeoutError) as error:
             why = str(error) or "no answer in time"
             raise ServerFault("DIA-050", f"the server did not answer: {why}", "read what it wrote to stderr") from None
