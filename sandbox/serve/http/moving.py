@@ -171,8 +171,10 @@ class Mover:
         return lambda: self._hears.remove(hear)
 
     def clean(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Clean what the server says, as it is cleaned there now."""
-        return self.last.behind.options.clean(params)
+        """Clean what a server says, as it is cleaned there now, and where calls may still be carried."""
+        for place in self._places:  # a call that stays tells of its own server's secrets
+            params = place.behind.options.clean(params)
+        return params
 
     async def gone(self) -> SandboxError | None:
         """Return when the server that the session uses has ended by itself."""

@@ -125,7 +125,8 @@ class Simulated:
         tools = {name: cast("ExposedTool", _Tool(name)) for name in self.tools}
         exposure = Exposure(tools, {}, ("any",))  # type: ignore[arg-type]
         try:
-            yield Behind(exposure, server, server, self.scope, SessionOptions())  # type: ignore[arg-type]
+            options = SessionOptions(clean=lambda said: {**said, "text": said["text"].replace(f"secret-{turn}", "•")})
+            yield Behind(exposure, server, server, self.scope, options)  # type: ignore[arg-type]
         finally:
             assert not server.calls
             server.open = False
@@ -180,6 +181,30 @@ async def test_what_cannot_be_had_is_refused_until_it_can() -> None:
         after = await carried(door, behind)
 
     assert (0, "GATE-050", [False], 1) == (control, refused.value.id, still, after)
+
+
+async def test_a_secret_of_a_server_that_was_left_is_kept_out_while_it_still_carries_a_call() -> None:
+    """Attack: a secret is changed with a reload; the call that began before it tells of the old one on its way."""
+    door = Simulated()
+    async with moving(door, anonymous()) as behind:
+        place_of_call = door.servers[0]
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def slow(*_args: Any) -> dict[str, Any]:
+            entered.set()
+            await go.wait()
+            return {"turn": 0}
+
+        place_of_call.call_tool = slow  # type: ignore[method-assign]
+        calling = asyncio.create_task(carried(door, behind))
+        await entered.wait()
+        door.turn.next()
+        assert await carried(door, behind) == 1
+        said = behind.options.clean({"text": "secret-0 and secret-1"})
+        go.set()
+        assert await calling == 0
+
+    assert said == {"text": "• and •"}
 
 
 async def test_what_a_session_watches_is_decided_anew_and_moves() -> None:
