@@ -74,8 +74,12 @@ class Issuer:
 
 
 @contextlib.contextmanager
-def issuing() -> Iterator[Issuer]:
-    """Run the authorization server; its container and its network go afterwards."""
+def issuing(front: str = "") -> Iterator[Issuer]:
+    """Run the authorization server; its container and its network go afterwards.
+
+    Args:
+        front: address by which it calls itself, when something stands in front of it.
+    """
     name, secret = f"{PREFIX}-{os.urandom(4).hex()}", secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         client = docker.DockerClient(base_url=f"unix://{ENGINE_SOCKET}", timeout=120)
@@ -97,7 +101,7 @@ def issuing() -> Iterator[Issuer]:
         stack.callback(lambda: (sock._response.close(), sock.close()))
         container.start()
         url = f"http://127.0.0.1:{_published(container)}"
-        sock._sock.sendall(json.dumps({"secret": secret, "url": url, "port": PORT}).encode() + b"\n")
+        sock._sock.sendall(json.dumps({"secret": secret, "url": front or url, "port": PORT}).encode() + b"\n")
         _await(url, container)
         yield Issuer(url, secret, container)
 

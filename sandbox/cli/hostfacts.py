@@ -82,6 +82,7 @@ def local_facts(spec: DriverSpec, overrides: Overrides, socket_path: str, own: t
         secrets=tuple(secret.slug for secret in spec.secrets),
         seccomp_profiles=profiles(),
         own_paths=own,
+        private_paths=(os.path.realpath(options.STATE),),
         ca_bundle=bundle,
         caller=f"{os.getuid()}:{os.getgid()}" if os.getuid() and os.getgid() else "",
     )

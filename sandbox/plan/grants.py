@@ -97,7 +97,8 @@ def _source(draft: Draft, grant: Grant, facts: PathFacts) -> bool:
     """Return whether a host path may be mounted; note every reason why not.
 
     Steps: 1 it exists and is a folder or file; 2 it lies in a mountable root; 3 it neither lies in a forbidden
-    place nor contains one; 4 likewise for engines; 5 nothing of our own and no manifest can be written through it.
+    place nor contains one; 4 likewise for engines; 5 no keys and logins are read through it, and nothing of our own and
+    no manifest can be written.
     """
     before = len(draft.problems)
     # 1. existence and kind: sockets, devices and pipes speak to programs of the host
@@ -128,6 +129,7 @@ def _source(draft: Draft, grant: Grant, facts: PathFacts) -> bool:
             allowed = "nothing that gives access to a container engine"
             _refuse(draft, grant, "PLAN-026", f"{engine} belongs to a container engine", facts.real, allowed)
     # 5. our own files and the driver's manifests
+    _private(draft, grant, facts)
     if grant.writable:
         _own(draft, grant, facts)
     return len(draft.problems) == before
@@ -161,6 +163,13 @@ def _never(draft: Draft, grant: Grant, path: str) -> None:
                 message = "a path that is never mounted lies below the granted one"
                 _refuse(draft, grant, "PLAN-025", message, path, allowed, "grant the folder below it that is needed")
                 return
+
+
+def _private(draft: Draft, grant: Grant, facts: PathFacts) -> None:
+    for private in draft.host.private_paths:
+        if inside(facts.real, private) or inside(private, facts.real):
+            message = f"keys and logins of this person lie in {private}"
+            _refuse(draft, grant, "PLAN-070", message, facts.real, "nothing that contains them", "grant another folder")
 
 
 def _own(draft: Draft, grant: Grant, facts: PathFacts) -> None:

@@ -105,6 +105,7 @@ class HostFacts:
         caller: ``uid:gid`` of whoever starts the server; empty for root.
         transports: how a local server's bytes can be carried here.
         own_paths: mcp-sandbox's own files (package, policies, audit trail), real; never writable from a sandbox.
+        private_paths: those among them that hold keys and logins, never readable from a sandbox either.
         ca_bundle: real path of the host's CA bundle, empty when there is none.
         disk_free_bytes: free space for images and volumes; ``None`` when unknown.
     """
@@ -122,6 +123,7 @@ class HostFacts:
     transports: tuple[str, ...] = ("stdio",)
     caller: str = ""
     own_paths: tuple[str, ...] = ()
+    private_paths: tuple[str, ...] = ()
     ca_bundle: str = ""
     disk_free_bytes: int | None = None
 

@@ -47,6 +47,7 @@ class Desk:
     world: World
     made: Path
     scratch: Path
+    secret: str = SECRET
 
     @property
     def env(self) -> dict[str, str]:
@@ -54,7 +55,7 @@ class Desk:
         return {
             "XDG_STATE_HOME": str(self.scratch / "state"),
             "XDG_CONFIG_HOME": str(self.scratch / "config"),
-            "CLIENT_SECRET": SECRET,
+            "CLIENT_SECRET": self.secret,
         }
 
     @property

@@ -116,6 +116,14 @@ def test_server_cannot_be_given_our_files_to_write(path: str) -> None:
     assert "PLAN-027" in ids(folders(path), write=True, own_paths=("/srv/own",))
 
 
+@pytest.mark.claim("P-OAU-15")
+@pytest.mark.parametrize("path", ["~/p/own/logins", "~/p/own", "~/p"])
+def test_a_server_cannot_read_keys_and_logins(path: str) -> None:
+    """Logins and keys of the person who runs this are in no sandbox, wherever ``XDG_STATE_HOME`` puts them."""
+    assert ids(folders(path), private_paths=("/home/ada/p/own",)) == {"PLAN-070"}
+    assert ids(folders(path)) == set()
+
+
 def test_state_folder_of_a_driver_can_be_written() -> None:
     """The folder that memory servers keep their state in holds no manifest."""
     spec = driver(write={"./data": "/data"})

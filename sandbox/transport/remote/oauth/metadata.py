@@ -26,10 +26,9 @@ from sandbox.transport.remote.oauth.asking import Answer, Asking, secure
 MAX_NAMES: Final = 256
 """Scopes, methods or issuers of one document that are looked at; the longest known list has 100."""
 
-_PROBE: Final = (
-    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
-    b'"clientInfo":{"name":"mcp-sandbox","version":"1"}}}'
-)
+_PROBE: Final = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+"""Asks for nothing, and begins no session where no token is wanted."""
+
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _UNAUTHORIZED: Final = 401
 _SLASHES: Final = 3

@@ -8,6 +8,7 @@ anything, tokens among it. Every secret is told to ``asking.known`` before the o
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from sandbox.errors import PlatformError, SandboxError, ServerFault
+from sandbox.errors import AuditUnavailable, PlatformError, SandboxError, ServerFault
 from sandbox.limits import MAX_TOKEN
 from sandbox.transport.remote.oauth.asking import Answer, Asking
 from sandbox.transport.remote.oauth.metadata import Issuer
@@ -128,7 +129,8 @@ async def request(
         asking.scope.outcome("oauth.token", **facts, error=error.id, code=getattr(error, "code", ""))
         raise
     life = round(found.expires_at - found.got_at) if found.expires_at else 0
-    asking.scope.outcome("oauth.token", **facts, scopes=list(found.scopes), life=life, refresh=bool(found.refresh))
+    with contextlib.suppress(AuditUnavailable):  # the next intent fails alike; a rotated token must not be lost by it
+        asking.scope.outcome("oauth.token", **facts, scopes=list(found.scopes), life=life, refresh=bool(found.refresh))
     return found
 
 
