@@ -6,10 +6,13 @@ Each difference below is meant, and explained in docs/conformance.md; a new one 
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from sandbox.serve.http.bounds import JSON_WAIT
 from tests import conformance_kit as kit
 from tests.conformance_kit import LEGS, NEW, OLD, V25, V26, Leg
 from tests.shared import ROOT
@@ -48,14 +51,18 @@ EXPECTED: dict[Leg, list[str]] = {
 """What is found only directly (``-``) and only behind the gateway (``+``)."""
 
 ATTEMPTS = 3
-"""Runs of one leg: the suite gives notices a second and a half, which a crowded machine exceeds; a defect stays."""
+"""Runs of one leg while nothing differs but checks with a window (``kit.WINDOWS``): the suite looks after a second or
+less at what has come, which a crowded machine exceeds. Any other difference counts in the first run that has it."""
 
 LEAST = {Leg(OLD, V25): 44, Leg(NEW, V25): 84, Leg(NEW, V26): 164}
 """Checks that succeed directly: a fixture that is broken makes everything alike."""
 
 
-async def test_the_suite_finds_behind_the_gateway_what_it_finds_directly(tmp_path: Path) -> None:
+async def test_the_suite_finds_behind_the_gateway_what_it_finds_directly(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Both suites, both eras, one container for each: the checks are equal but for the differences that are meant."""
+    repeated: list[str] = []
     async with kit.direct() as straight, kit.behind(tmp_path) as through:
 
         async def once(leg: Leg, out: Path) -> tuple[kit.Checks, kit.Checks]:
@@ -67,8 +74,10 @@ async def test_the_suite_finds_behind_the_gateway_what_it_finds_directly(tmp_pat
         async def both(leg: Leg) -> tuple[kit.Checks, kit.Checks]:
             for attempt in range(ATTEMPTS):
                 checks = await once(leg, tmp_path / f"{leg.name}-{attempt}")
-                if kit.differences(*checks) == EXPECTED[leg]:
+                wrong = kit.beyond(kit.differences(*checks), EXPECTED[leg])
+                if not wrong or not kit.crowded(wrong):
                     break
+                repeated.append(f"{leg.name}, run {attempt + 1} of {ATTEMPTS}: {'; '.join(wrong)}")
             return checks
 
         async def in_turn(*legs: Leg) -> dict[Leg, tuple[kit.Checks, kit.Checks]]:
@@ -77,9 +86,51 @@ async def test_the_suite_finds_behind_the_gateway_what_it_finds_directly(tmp_pat
         handshake, stateless = await asyncio.gather(in_turn(*LEGS[:2]), in_turn(*LEGS[2:]))
         found = handshake | stateless
 
+    with capfd.disabled():  # also of a run that succeeds: what needs a second run now and then may be ours
+        lines = [f"\nconformance: {len(repeated)} repetitions", *repeated]
+        sys.stderr.write("\n  ".join(lines) + "\n")
     for leg, (direct, _) in found.items():
         assert LEAST[leg] <= sum(count for key, count in direct.items() if key[2] == "SUCCESS"), leg
     assert EXPECTED == {leg: kit.differences(*checks) for leg, checks in found.items()}
+
+
+def test_each_window_is_the_suites_own() -> None:
+    """Every check that a run may be repeated for has its time in the suite's code, close to its name; one is ours."""
+    program = (kit.CACHE / NEW / kit.PROGRAM).read_text()
+    ours = STREAMS.split()[1]
+    for check, window in kit.WINDOWS.items():
+        names = [match.start() for match in re.finditer(f"`{check}`", program)]
+        near = "".join(program[max(0, at - 1500) : at + 1500] for at in names)
+
+        assert names, check
+        assert check == ours or re.search(rf",{short(window)}[,)]", near), check
+    assert 1000 * JSON_WAIT == kit.WINDOWS[ours]
+
+
+def short(number: int) -> str:
+    """Return a number as a minifier writes it."""
+    zeros = len(str(number)) - len(str(number).rstrip("0"))
+    return f"(?:{number}|{str(number)[: len(str(number)) - zeros]}e{zeros})"
+
+
+@pytest.mark.parametrize(
+    ("lines", "again"),
+    [
+        (["- server-stateless sep-2575-server-sends-subscription-ack SUCCESS x1"], True),
+        (["+ tools-call-with-logging tools-call-with-logging FAILURE x1"], True),
+        (["- server-stateless sep-2575-server-implements-discover SUCCESS x1"], False),
+        (["+ tools-call-with-logging tools-call-with-logging FAILURE x1", "- ping ping SUCCESS x1"], False),
+        (["+ tools-call-with-logging wire-schema-valid FAILURE x1"], False),
+    ],
+)
+def test_only_a_difference_of_checks_with_a_window_is_looked_at_again(lines: list[str], again: bool) -> None:
+    """One other difference beside it, or in the same scenario, counts at once; so does one that is gone."""
+    expected = EXPECTED[LEGS[2]]
+
+    assert lines == kit.beyond([*expected, *lines], expected)
+    assert again == kit.crowded(kit.beyond([*expected, *lines], expected))
+    assert expected[:1] == kit.beyond(expected[1:], expected)
+    assert not kit.crowded(expected[:1])
 
 
 def test_every_difference_is_explained() -> None:
