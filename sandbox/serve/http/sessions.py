@@ -103,7 +103,7 @@ class HttpSession:
     def stream(self) -> Stream:
         """Return a stream for one more response."""
         self._number += 1
-        stream = Stream(f"{self._tag}{self._number}")
+        stream = Stream(f"{self._tag}{self._number}", self._let_go)
         self._streams[stream.key] = stream
         return stream
 
@@ -111,6 +111,9 @@ class HttpSession:
         """Take note that a response is over, and let go of what nobody can come back for, and of what is too much."""
         if not stream.told:
             self._streams.pop(stream.key, None)
+        self._let_go()
+
+    def _let_go(self) -> None:
         over = [one for one in self._streams.values() if one.over and not one.reader and one is not self.standing]
         size = sum(one.size for one in over)
         for number, one in enumerate(over[:-1]):

@@ -7,6 +7,7 @@ dropped beyond a bound; an answer never is, and there is at most one on a respon
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox.serve.http.bounds import MAX_KEPT_BYTES, MAX_KEPT_EVENTS, MAX_WAITING_BYTES
@@ -27,6 +28,7 @@ class Stream:
 
     Args:
         key: names the stream within its session; empty for one that cannot be resumed.
+        ended: called when its last message is there.
 
     Attributes:
         over: nothing follows what is there.
@@ -36,8 +38,9 @@ class Stream:
         told: an event of it went out with its id, so that a client may come back for what follows.
     """
 
-    def __init__(self, key: str = "") -> None:
+    def __init__(self, key: str = "", ended: Callable[[], None] = lambda: None) -> None:
         self.key = key
+        self._ended = ended
         self.over = False
         self.read = 0
         self.dropped = 0
@@ -62,6 +65,8 @@ class Stream:
         self._forget()
         self.over = last
         self._news.set()
+        if last:
+            self._ended()
 
     def end(self) -> None:
         """Say that nothing follows."""

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from sandbox.errors import ServerFault
-from sandbox.serve.http.bounds import HttpBounds
+from sandbox.serve.http.bounds import MAX_KEPT_BYTES, HttpBounds
 from sandbox.serve.http.sessions import HttpSession, Sessions
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, anonymous
-from sandbox.wire.jsonrpc import Notification
+from sandbox.wire.jsonrpc import Notification, Result
 from tests.gateway_lab import lab, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -100,3 +100,19 @@ async def test_a_session_at_the_common_endpoint_does_not_outlive_a_scope_of_its_
     assert "only for those who may" in before.text
     assert direct.status_code == 403
     assert (after.status_code, after.json()["error"]["data"]["id"]) == (404, "GATE-016")
+
+
+async def test_answers_that_nobody_reads_are_bounded_when_they_come_late() -> None:
+    """Attack: many large calls, each left before its answer; the session keeps so many bytes, and the newest answer."""
+    session = HttpSession(cast("Any", Beginning()), anonymous())
+    streams = [session.stream() for _ in range(16)]
+    for stream in streams:
+        stream.told = True
+        session.answered(stream)  # its client has gone, and may come back
+    for number, stream in enumerate(streams):
+        stream.put(Result(number, {"text": "x" * (MAX_KEPT_BYTES // 4)}), last=True)
+    kept = [stream for stream in streams if stream in session._streams.values()]
+
+    assert sum(stream.size for stream in kept) <= MAX_KEPT_BYTES * 5 // 4 + 1024
+    assert session.resumed(f"{streams[-1].key}.0") is streams[-1]
+    assert len(streams[-1].take()) == 1
