@@ -17,6 +17,7 @@ from websockets.asyncio.client import connect
 
 from sandbox.cli.gateway.dialect import Dialect, speaking
 from sandbox.dialect.bounds import MAX_MESSAGE, JobBounds
+from sandbox.dialect.jobs import desk
 from sandbox.dialect.jobs.claims import SharedClaims
 from sandbox.dialect.registrations import SCOPE
 from sandbox.errors import PlatformError
@@ -381,8 +382,11 @@ async def test_jobs_of_a_gateway_that_is_gone_wait_for_it(tmp_path: Path, url: s
 
 
 @pytest.mark.claim("P-DIA-30")
-async def test_a_job_whose_tenant_has_moved_waits_for_the_home_and_is_called_once(tmp_path: Path) -> None:
+async def test_a_job_whose_tenant_has_moved_waits_for_the_home_and_is_called_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lease moves while its gateway is away: back again, it neither calls nor fails until the home is free."""
+    monkeypatch.setattr(desk, "MAX_STARTS", 1)  # no refusal but that of the home is survived
     async with fleet(tmp_path, jobs=JobBounds(running=1), lease=2.5) as pair:
         alice = pair.token()
         pair.server.slow = 600.0
@@ -415,6 +419,24 @@ async def test_a_job_whose_tenant_has_moved_waits_for_the_home_and_is_called_onc
     assert ("DIA-014", "in_progress", [0, "taken over"]) == (lost["error"]["id"], waits, called)
     assert 1 == said["result"]["mark"]
     assert [0, "taken over", 1] == [call.get("mark") for call in pair.server.calls]
+
+
+async def test_a_job_does_not_wait_for_the_home_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its time is over and the tenant is still at home elsewhere, it ends as refused, and has called nothing."""
+    monkeypatch.setattr(desk, "MAX_STARTS", 1)
+    monkeypatch.setattr(desk, "AWAY_FOR", 0.0)
+    async with fleet(tmp_path) as pair:
+        alice = pair.token()
+        await pair.other.invoke(HOME, alice, mark="at home here")
+        where = pair.one.stage.url.replace("http", "ws", 1) + HOME + "/ws"  # what comes so is not sent to the home
+        async with connect(where, additional_headers={"Authorization": f"Bearer {alice}"}, proxy=None) as socket:
+            for body in (shake("ws"), invocation(mode="async", mark="never")):
+                await socket.send(json.dumps(body))
+                said = json.loads(await asyncio.wait_for(socket.recv(), 30))
+        ended = await pair.other.ended(said["job_id"], HOME, alice)
+
+    assert "GATE-061" == ended["error"]["id"]
+    assert ["at home here"] == [call.get("mark") for call in pair.server.calls]
 
 
 @pytest.mark.claim("P-DIA-30")

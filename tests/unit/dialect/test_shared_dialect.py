@@ -7,15 +7,19 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from sandbox.dialect import bounds, registrations
 from sandbox.dialect.bounds import JobBounds
 from sandbox.dialect.handshake import Offer, SharedAgreements, agree
-from sandbox.dialect.jobs.claims import SharedClaims, claim_group, keeper_of
+from sandbox.dialect.invoke import Outcome
+from sandbox.dialect.jobs.claims import CLAIM, SharedClaims, claim_group, keeper_of
 from sandbox.dialect.jobs.model import Asked, Job
 from sandbox.dialect.jobs.store import JobStore
 from sandbox.dialect.model import Handshake, Limits
@@ -37,6 +41,7 @@ KINDS = ("memory", "sqlite", "postgres", "redis")
 A, B = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 """Names of two gateways' files of jobs."""
 
+LOST = Outcome(failure={"id": "DIA-014", "message": "interrupted"})
 OFFER = Offer("com.example/x", ("async",), Limits(calls_per_second=1, calls_at_once=1, jobs=1, message_bytes=1))
 
 
@@ -160,6 +165,78 @@ def test_ids_name_the_file_that_keeps_the_job_for_as_long_as_it_is_there(tmp_pat
     assert {uuid.RFC_4122} == {uuid.UUID(one).variant for one in ids}
     assert 200 == len({one[24:] for one in ids})
     assert ["", "", ""] == [keeper_of(one) for one in ("", "../x", str(uuid.uuid4()))]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("take", "start", "end", "crash", "lapse")), st.integers(0, 1), st.integers(0, 2)),
+    max_size=24,
+)
+"""What is done, at which of two gateways, with which of three requests."""
+
+
+class Two:
+    """Two gateways with a file of jobs each, and what their jobs called.
+
+    Args:
+        folder: for the files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.now, self.calls = 0.0, [0, 0, 0]
+        self.files = [folder / "a", folder / "b"]
+        self.kept = [JobStore(file) for file in self.files]
+        store = MemoryStore(lambda: self.now)
+        self.claims = [SharedClaims(store, one.name()) for one in self.kept]
+        self.requests, self.jobs = [asked() for _ in range(3)], dict[tuple[int, int], str]()
+
+    async def step(self, step: str, gateway: int, number: int) -> None:
+        """Do one thing, as a gateway does it."""
+        kept, job = self.kept[gateway], self.jobs.get((gateway, number), "")
+        match step:
+            case "take":
+                with contextlib.suppress(DialectRefused):
+                    async with self.claims[gateway].claimed(self.requests[number]):
+                        fresh = replace(self.requests[number], id=self.claims[gateway].fresh())
+                        self.jobs[gateway, number] = kept.add(fresh, 1.0)[0].id
+            case "start":
+                await self.start(gateway, number)
+            case "end":
+                kept.end(job, "success", LOST, 1.0)
+            case "crash":
+                kept.close()
+                self.kept[gateway] = JobStore(self.files[gateway])
+                self.kept[gateway].recover(LOST, 3, 1.0)
+            case _ if not any(self.calls):
+                self.now += CLAIM + 1
+
+    async def start(self, gateway: int, number: int) -> None:
+        """Let the call of a job go out, if it may."""
+        kept, request = self.kept[gateway], self.requests[number]
+        job = kept.find(self.jobs.get((gateway, number), ""), request.identity.owner, request.door, 1.0)
+        if job is not None and await self.claims[gateway].held(job):
+            self.calls[number] += kept.begin(job.id, idempotent=False, now=1.0)
+
+
+@pytest.mark.claim("P-DIA-30")
+@settings(max_examples=30, deadline=None)
+@example([("take", 0, 0), ("take", 1, 0), ("start", 0, 0), ("start", 1, 0)])
+@example([("take", 0, 0), ("lapse", 0, 0), ("take", 1, 0), ("start", 1, 0), ("crash", 0, 0), ("start", 0, 0)])
+@given(steps=STEPS)
+def test_of_each_request_one_call_goes_out_in_every_interleaving(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    """Requests are repeated anywhere, gateways crash and claims lapse before a call: no tool is called twice."""
+    two = Two(tmp_path_factory.mktemp("interleaved"))
+
+    async def run() -> None:
+        for one in steps:
+            await two.step(*one)
+
+    asyncio.run(run())
+    for one in two.kept:
+        one.close()
+
+    assert max(two.calls) <= 1
 
 
 # --- agreements -------------------------------------------------------------------------------------------------------
