@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RUNC_LIKE: Final = frozenset({"runc", "crun", "io.containerd.runc.v2"})
-"""Runtimes whose container process is the server's own process on this kernel, so that /proc tells about it. Under
-gVisor or Kata it is the runtime's."""
-
 LATE_SECONDS: Final = 3.0
 """After which an engine that calls a vanished process running is believed to run it elsewhere."""
 
@@ -336,7 +332,7 @@ class DockerBackend:
         plan, joined = made.plan, made.joined
         sources = [mount.source for mount in plan.mounts] + list(joined.mounts)
         seen = procfacts.gather(pid, sources, kernel.guarded_paths(plan))
-        if plan.runtime not in RUNC_LIKE:
+        if plan.runtime not in translate.RUNC_LIKE:
             _refuse(tuple(kernel.cgroup_differences(plan, seen.cgroup)))
             return ("process",)
         _refuse(kernel.differences(plan, joined, seen))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.launch.interface import Difference
-from sandbox.launch.translate import SHM_BYTES, Joined, clean, waived
+from sandbox.launch.translate import SHM_BYTES, Joined, clean, pids_limit, waived
 from sandbox.limits import KIB
 from sandbox.plan.model import SandboxPlan, Tmpfs
 
@@ -120,7 +120,7 @@ def cgroup_differences(plan: SandboxPlan, cgroup: CgroupLimits) -> list[Differen
         _same(found, "kernel.memory", memory, cgroup.memory)
         _same(found, "kernel.memory and swap", memory, cgroup.swap_total)
     if not waived(plan, "pids"):
-        _same(found, "kernel.pids", plan.limits.pids, cgroup.pids)
+        _same(found, "kernel.pids", pids_limit(plan), cgroup.pids)
     off = cgroup.cpus is None or abs(cgroup.cpus - plan.limits.cpus) > PERIOD_TOLERANCE
     if off and not waived(plan, "cpu"):
         found.append(Difference("kernel.cpus", plan.limits.cpus, cgroup.cpus))

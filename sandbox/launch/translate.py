@@ -22,6 +22,14 @@ NANO: Final = 1_000_000_000
 SHM_BYTES: Final = 16 * MIB
 """Shared memory file system: enough for semaphores and small arrays (Python's multiprocessing); counted as memory."""
 
+RUNC_LIKE: Final = frozenset({"runc", "crun", "io.containerd.runc.v2"})
+"""Runtimes whose container process is the server's own process on this kernel, so that /proc tells about it. Under
+gVisor or Kata it is the runtime's."""
+
+RUNTIME_PIDS: Final = 128
+"""Threads of a runtime that is not runc-like, beside the server's: gVisor's own kernel and the processes that carry its
+server count in the container's cgroup. With 64 for both, gVisor panicked in one start of ten on a loaded machine."""
+
 STOP_SIGNAL: Final = "SIGTERM"
 """What ``docker stop`` and an engine that shuts down send; an image's own choice is not asked."""
 
@@ -161,6 +169,11 @@ def shares_network(joined: Joined) -> bool:
     return joined.network_mode.startswith("container:")
 
 
+def pids_limit(plan: SandboxPlan) -> int:
+    """Return how many threads the container may have, its runtime's among them."""
+    return plan.limits.pids + (0 if plan.runtime in RUNC_LIKE else RUNTIME_PIDS)
+
+
 def waived(plan: SandboxPlan, control: str) -> bool:
     """Return whether the operator accepted that this host cannot enforce a control (``unsafe_missing_…``)."""
     return f"unsafe_missing_{control}" in plan.unsafe
@@ -215,7 +228,7 @@ def _resources(plan: SandboxPlan) -> dict[str, Any]:
         "MemorySwap": memory,
         "MemoryReservation": 0,
         "NanoCpus": 0 if waived(plan, "cpu") else round(limits.cpus * NANO),
-        "PidsLimit": 0 if waived(plan, "pids") else limits.pids,
+        "PidsLimit": 0 if waived(plan, "pids") else pids_limit(plan),
         "Ulimits": ulimits(plan),
         "OomKillDisable": False,
         "OomScoreAdj": 0,

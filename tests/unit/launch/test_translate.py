@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.launch import translate
+from sandbox.launch import kernel, procfacts, translate
 from sandbox.launch.interface import LABEL_RUN
 from sandbox.launch.translate import Joined, create_request
 from sandbox.plan.model import EnvEntry, Mount, SandboxPlan, Tmpfs
@@ -115,3 +115,13 @@ def test_only_a_waived_control_is_left_out(control: str, members: tuple[str, ...
     before, after = (request(one)["HostConfig"] for one in (plan, waived))
 
     assert set(members) == {name for name in before if before[name] != after[name]}
+
+
+@pytest.mark.parametrize(("runtime", "more"), [("runc", 0), ("crun", 0), ("runsc", 128), ("kata", 128)])
+def test_a_runtime_with_processes_of_its_own_has_room_for_them(runtime: str, more: int) -> None:
+    """The server's bound is as planned where its processes alone are counted, and the runtime's are added elsewhere."""
+    plan = dataclasses.replace(baseline_plan(), runtime=runtime)
+
+    assert plan.limits.pids + more == request(plan)["HostConfig"]["PidsLimit"]
+    found = kernel.cgroup_differences(plan, procfacts.CgroupLimits(0, 0, plan.limits.pids, 1.0))
+    assert bool(more) == ("kernel.pids" in [one.field for one in found])
