@@ -156,11 +156,10 @@ class Jobs:
         tenant = asked.identity.tenant.tenant
         if self._paused or self._ending() or self._running[tenant] >= self._store.bounds.running:
             raise DialectRefused("DIA-015", "too many jobs run", "wait until some have ended")
-        counted = contextlib.ExitStack()
+        named, counted = replace(asked, id=self._claims.fresh()), contextlib.ExitStack()
         counted.enter_context(self._quotas.running(tenant, Notification("job", {})))
         self._running[tenant] += 1
         try:
-            named = replace(asked, id=self._claims.fresh())
             scope = self._scope.child().within(driver=self._name(asked.door), tenant=tenant)
             scope.intent("job.accept", job=named.id, kind=asked.kind, tool=asked.tool, request_id=asked.request_id)
             async with self._claims.claimed(named):
@@ -168,6 +167,7 @@ class Jobs:
         except BaseException:
             self._leave(tenant)
             counted.close()
+            self._begun(self._disowned(named))
             raise
 
         async def carried(job: Job) -> Outcome:
@@ -176,6 +176,12 @@ class Jobs:
 
         self._tasks[job.id] = asyncio.create_task(self._run(job, carried))
         return job
+
+    async def _disowned(self, named: Asked) -> None:
+        """End what reached the disk after all as a call that nobody waits for: nothing else would."""
+        with contextlib.suppress(SandboxError):  # the next process finds it as it was left
+            outcome = refused(DialectRefused("DIA-016", "the job was cancelled"))
+            await self._do(self._store.end, named.id, "cancelled", outcome, time.time())
 
     async def find(self, job: str, identity: Identity, door: str) -> Job:
         """Return a job of its owner.
@@ -360,10 +366,13 @@ class Jobs:
 
     async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what some work gives, which goes on to its end when the caller goes away: disk and memory agree."""
+        return await asyncio.shield(self._begun(work))
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._changing.add(task)
         task.add_done_callback(self._changing.discard)
-        return await asyncio.shield(task)
+        return task
 
     async def _do(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)

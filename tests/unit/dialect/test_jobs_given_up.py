@@ -8,6 +8,7 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 
 from sandbox.dialect.bounds import JobBounds
 from sandbox.dialect.handshake import Offer
-from sandbox.dialect.invoke import message_of
+from sandbox.dialect.invoke import Outcome, message_of
 from sandbox.dialect.jobs.desk import Jobs
-from sandbox.dialect.jobs.model import Asked
+from sandbox.dialect.jobs.model import Asked, Job
 from sandbox.dialect.model import Limits, ToolRequest
 from sandbox.dialect.service import Place, Service
 from sandbox.dialect.talk import Say, Talk
@@ -143,3 +144,29 @@ async def test_a_cancelled_job_is_not_kept_waiting_for_its_turn(tmp_path: Path) 
         left = [one.id for queue in jobs._waiting.values() for one in queue]
 
     assert [others[0].id] == left
+
+
+async def test_a_call_that_ends_while_it_becomes_a_job_leaves_none_that_runs(tmp_path: Path) -> None:
+    """Attack: a client goes away right then, again and again; no job stays that nobody carries and nobody can end."""
+    async with dialect_lab(tmp_path) as lab:
+        jobs = jobs_of(lab)
+
+        async def goes_on(_job: Job) -> Outcome:
+            return Outcome(result={"content": []})
+
+        with held(tmp_path):
+            adopting = asyncio.create_task(jobs.adopt(replace(asked(), going=False), goes_on))
+            await until(lambda: bool(lab.stage.recorder.named("job.accept")))
+            adopting.cancel()
+            await asyncio.gather(adopting, return_exceptions=True)
+        await until(lambda: states(tmp_path) == ["cancelled"])
+        done = await jobs.adopt(replace(asked(), going=False), goes_on)
+        said = await lab.ended(done.id)
+
+    assert "success" == said["status"]
+
+
+def states(folder: Path) -> list[str]:
+    """Return the states of all jobs on disk."""
+    with contextlib.closing(sqlite3.connect(folder / "jobs.sqlite")) as db:
+        return [str(row[0]) for row in db.execute("SELECT state FROM jobs ORDER BY number")]
