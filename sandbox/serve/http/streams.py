@@ -49,6 +49,7 @@ class Stream:
         self._count = 0
         self._events: list[Sent] = []
         self._bytes = 0
+        self._unread = 0
         self._news = asyncio.Event()
 
     def put(self, message: Message, *, last: bool = False, keep: bool = False) -> None:
@@ -56,12 +57,13 @@ class Stream:
         if self.over:
             return
         data = encode(message)[:-1]
-        if not (last or keep) and self._waiting() + len(data) > MAX_WAITING_BYTES:
+        if not (last or keep) and self._unread + len(data) > MAX_WAITING_BYTES:
             self.dropped += 1
             return
         self._count += 1
         self._events.append(Sent(self._count, data, message))
         self._bytes += len(data)
+        self._unread += len(data)
         self._forget()
         self.over = last
         self._news.set()
@@ -76,13 +78,14 @@ class Stream:
     def back_to(self, number: int) -> None:
         """Read again from after a message, as far as it is kept."""
         self.read = min(number, self._count)
+        self._unread = sum(len(one.data) for one in self._events if one.number > self.read)
         self._news.set()
 
     def take(self) -> list[Sent]:
         """Return what has not been read, and count it as read."""
         fresh = [one for one in self._events if one.number > self.read]
         if fresh:
-            self.read = fresh[-1].number
+            self.read, self._unread = fresh[-1].number, 0
         self._forget()
         if not self.over:
             self._news.clear()

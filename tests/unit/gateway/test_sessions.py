@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from sandbox.errors import ServerFault
-from sandbox.serve.http.bounds import MAX_KEPT_BYTES, HttpBounds
+from sandbox.serve.http.bounds import MAX_KEPT_BYTES, MAX_WAITING_BYTES, HttpBounds
 from sandbox.serve.http.sessions import HttpSession, Sessions
+from sandbox.serve.http.streams import Stream
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, anonymous
-from sandbox.wire.jsonrpc import Notification, Result
+from sandbox.wire.jsonrpc import Notification, Result, encode
 from tests.gateway_lab import lab, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -116,3 +117,26 @@ async def test_answers_that_nobody_reads_are_bounded_when_they_come_late() -> No
     assert sum(stream.size for stream in kept) <= MAX_KEPT_BYTES * 5 // 4 + 1024
     assert session.resumed(f"{streams[-1].key}.0") is streams[-1]
     assert len(streams[-1].take()) == 1
+
+
+async def test_what_a_server_says_to_nobody_costs_the_same_however_much_waits() -> None:
+    """Attack: a server talks to a session whose client does not listen; each message is not held against all others."""
+
+    class Counted(list[Any]):
+        walks = 0
+
+        def __iter__(self) -> Any:
+            Counted.walks += 1
+            return super().__iter__()
+
+    stream = Stream("s")
+    stream._events = Counted()
+    note = Notification("notifications/message", {"data": "x" * 1000})
+    while not stream.dropped:
+        stream.put(note)
+    assert Counted.walks == 0
+    kept = len(stream.take())
+    assert kept == MAX_WAITING_BYTES // len(encode(note)[:-1])
+    stream.put(note)
+    stream.back_to(kept - 3)
+    assert len(stream.take()) == 4
