@@ -253,6 +253,59 @@ async def test_without_a_challenge_the_well_known_places_are_tried(found: World,
         assert isinstance(await person.log_in(), Login)
 
 
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("", "/.well-known/openid-configuration"),
+        ("/one", "/.well-known/oauth-authorization-server/one"),
+        ("/one", "/.well-known/openid-configuration/one"),
+        ("/one", "/one/.well-known/openid-configuration"),
+    ],
+)
+async def test_an_issuers_metadata_may_lie_in_each_known_place(
+    path: str, place: str, found: World, tmp_path: Path
+) -> None:
+    """RFC 8414 and OpenID Connect, of issuers with and without a path; those at its root are of another issuer."""
+    name = found.issuer.url + path
+    found.issuer.said = {"issuer": name}
+    found.issuer.back = {"iss": name}
+    found.server.described = {"authorization_servers": [name]}
+    found.issuer.answers["/.well-known/oauth-authorization-server"] = lambda _: reply({}, 404)
+    found.issuer.answers[place] = lambda _: reply(found.issuer.metadata())
+    login = await Person(found, tmp_path).log_in()
+    found.issuer.answers[place] = lambda _: reply({**found.issuer.metadata(), "issuer": f"{name}/"})
+    other = await Person(found, tmp_path).log_in()
+
+    assert isinstance(login, Login), login
+    assert name == login.issuer
+    assert isinstance(other, SandboxError)
+    assert "OAU-014" == other.id
+
+
+async def test_a_wider_resource_is_the_drivers_to_name(found: World, tmp_path: Path) -> None:
+    """A server that calls its origin its resource gets a token for it where the reviewed driver says so."""
+    found.server.described = {"resource": found.server.url}
+    refused = await Person(found, tmp_path).log_in()
+    named = await Person(found, tmp_path, auth={"resource": found.server.url}).log_in()
+
+    assert isinstance(refused, SandboxError)
+    assert "OAU-011" == refused.id
+    assert isinstance(named, Login)
+    assert {found.server.url} == {one.audience for one in found.issuer.tokens.values()}
+
+
+async def test_a_driver_that_names_the_issuer_needs_no_metadata_of_the_server(found: World, tmp_path: Path) -> None:
+    """Servers of before RFC 9728 are used with the issuer of the reviewed file, and only with one."""
+    found.server.answers["/.well-known/oauth-protected-resource/mcp"] = lambda _: reply({}, 404)
+    found.server.challenge = "Bearer"
+    refused = await Person(found, tmp_path).log_in()
+    named = await Person(found, tmp_path, auth={"issuer": found.issuer.url}).log_in()
+
+    assert isinstance(refused, SandboxError)
+    assert "OAU-010" == refused.id
+    assert isinstance(named, Login)
+
+
 @pytest.mark.claim("P-OAU-07")
 async def test_a_secret_goes_to_the_named_issuer_only(found: World, tmp_path: Path) -> None:
     """A server that names an issuer of its own is not given the client's secret, nor asked to log in at it."""

@@ -119,8 +119,8 @@ async def _described(asking: Asking, home: Target, named: str, auth: OAuthPlan) 
         return answer.body
     # 2
     base = f"https://{home.authority}"
-    path = target_of(auth.resource).path.rstrip("/")
-    for place_ in dict.fromkeys((base + _RESOURCE + path, base + _RESOURCE)):
+    paths = (home.path.rstrip("/"), target_of(auth.resource).path.rstrip("/"), "")
+    for place_ in dict.fromkeys(base + _RESOURCE + path for path in paths):
         answer = await asking.get(place_)
         if answer.good:
             return answer.body

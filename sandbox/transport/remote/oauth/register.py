@@ -18,6 +18,10 @@ from sandbox.transport.remote.oauth.metadata import Issuer
 from sandbox.transport.remote.oauth.tokens import Client, error_code, method_of
 
 NAME: Final = "mcp-sandbox"
+MAX_CLIENT_ID: Final = 2048
+"""Characters; it stands in the address that a person opens."""
+
+_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
 _DOCUMENT: Final = "https://"
 
 
@@ -83,8 +87,8 @@ def _read(body: Any, issuer: Issuer, status: int, code: str) -> Client:
     name, secret = body.get("client_id"), body.get("client_secret") or ""
     method = body.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "none")
     fine = all(isinstance(one, str) and one.isascii() and one.isprintable() for one in (name, secret))
-    known = method in {"none", "client_secret_basic", "client_secret_post"} and (bool(secret) or method == "none")
-    if not fine or not name or len(name) > MAX_TOKEN or len(secret) > MAX_TOKEN or not known:
+    known = method in _METHODS and (bool(secret) or method == "none")
+    if not fine or not name or len(name) > MAX_CLIENT_ID or len(secret) > MAX_TOKEN or not known:
         why = f"status {status}{', ' if code else ''}{code}"
         message = f"{issuer.issuer} did not register a client that can be used ({why})"
         raise ServerFault("OAU-041", message, "register a client there, and name its id in server.auth.client_id")

@@ -204,14 +204,16 @@ class Store:
         except (ValueError, KeyError, TypeError):
             raise self._damaged() from None
         texts = (login.issuer, login.client.id, login.client.secret, login.tokens.access, login.tokens.refresh)
-        fine = body["version"] == 1 and len(data) <= MAX_BYTES and all(isinstance(one, str) for one in texts)
+        times = (login.tokens.renew_at, login.tokens.expires_at, login.tokens.got_at)
+        fine = all(isinstance(one, float) for one in times) and all(isinstance(one, str) for one in login.tokens.scopes)
+        fine = fine and body["version"] == 1 and len(data) <= MAX_BYTES and all(isinstance(one, str) for one in texts)
         if not fine or (binding is not None and found != binding):
             raise self._damaged()
         return found, login
 
     def _damaged(self) -> PlanRefused:
         message = f"a login in {self._folder} is damaged, or is that of another driver, server or tenant"
-        return PlanRefused("OAU-003", message, "run `mcp-sandbox logout`, then `mcp-sandbox login`")
+        return PlanRefused("OAU-003", message, "run `mcp-sandbox login` again")
 
 
 def _tokens(written: Mapping[str, Any]) -> Tokens:

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus
 from sandbox.errors import AuditUnavailable, PlatformError, SandboxError, ServerFault
 from sandbox.limits import MAX_TOKEN
 from sandbox.transport.remote.oauth.asking import Answer, Asking
-from sandbox.transport.remote.oauth.metadata import Issuer
+from sandbox.transport.remote.oauth.metadata import MAX_NAMES, Issuer
 
 LEEWAY: Final = 60.0
 """Seconds before its end at which a token is renewed; of a token that lives shorter, half of its life."""
@@ -151,6 +151,8 @@ def _read(asking: Asking, answer: Answer, issuer: Issuer, scopes: tuple[str, ...
         raise _odd(issuer, "another type of token than Bearer")
     given = answer.body.get("scope")
     granted = tuple(given.split()) if isinstance(given, str) and given else scopes
+    if len(granted) > MAX_NAMES or not all(one.isascii() and one.isprintable() for one in granted):
+        raise _odd(issuer, "scopes that are none")
     if scopes and not set(granted) <= set(scopes):
         raise _odd(issuer, "a token for more scopes than were asked for")
     now = time.time()
@@ -164,7 +166,7 @@ def _life(value: Any) -> float:
         value = int(value)  # some issuers write a number as text
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return 0.0
-    return min(float(value), MAX_LIFE)
+    return float(min(value, MAX_LIFE))
 
 
 def _refusal(answer: Answer, issuer: Issuer) -> SandboxError:
