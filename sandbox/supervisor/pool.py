@@ -211,7 +211,11 @@ class Instances:
             held = self._bound.get(key)
             if held is not None and held.sound and self._beginning(key) is None:  # a warm one may still be frozen
                 held.leases += 1
-                healthy = held.leases > 1 or await self._healthy(held)
+                try:
+                    healthy = held.leases > 1 or await self._healthy(held)
+                except BaseException:  # whoever asked has gone
+                    self.release(held)
+                    raise
                 if healthy and not held.retired:
                     return held
                 self.release(held)

@@ -421,3 +421,18 @@ async def test_who_has_to_let_go_starts_nothing_that_was_on_its_way() -> None:
 
         assert left == (0, 0)
         assert later["pid"] == 1
+
+
+async def test_who_goes_away_while_a_rested_server_is_asked_does_not_keep_it() -> None:
+    """A request that is cancelled during the ping is no user afterwards: the instance rests, and ends like others."""
+    async with pool(health_after=0.0, health_timeout=30.0) as stage:
+        await once(stage)
+        held = next(iter(stage.pool._bound.values()))
+        stage.server.mute = stage.server.starts
+        asked = asyncio.create_task(stage.pool.acquire(DRIVER, ACME))
+        await until(lambda: held.leases)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+        assert held.leases == 0
