@@ -56,6 +56,9 @@ MAX_SECONDS: Final = 300.0
 MAX_RUNS: Final = 4
 """Runs of one tenant at once: each is a container."""
 
+MAX_RUNS_IN_ALL: Final = 16
+"""Runs of all tenants at once: their containers are beside the pool's and may take 256 MiB each."""
+
 Step = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Carries a run one step further, in its sandbox."""
 
@@ -133,6 +136,8 @@ class Code:
         tenant = who.identity.tenant.tenant
         if self._running.get(tenant, 0) >= MAX_RUNS:
             raise DialectRefused("DIA-062", f"{MAX_RUNS} runs of this tenant are in progress", "wait for one to end")
+        if sum(self._running.values()) >= MAX_RUNS_IN_ALL:
+            raise DialectRefused("DIA-062", "too many runs are in progress here", "try again later")
         self._running[tenant] = self._running.get(tenant, 0) + 1
         try:
             return await self._recorded(who, request)

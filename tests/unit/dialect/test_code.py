@@ -12,6 +12,7 @@ import json
 import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from sandbox.dialect.handshake import Offer
 from sandbox.dialect.model import Limits, ToolResponse, convert
 from sandbox.dialect.refusals import DialectRefused
 from sandbox.dialect.service import Place, Service, Who
-from tests.dialect_lab import OPEN, dialect_lab, shake
+from sandbox.tenant import TenantContext, TenantId
+from tests.dialect_lab import OPEN, dialect_lab, shake, until
 
 pytestmark = pytest.mark.anyio
 
@@ -66,11 +68,12 @@ async def running(folder: Path, opener: Any = process) -> AsyncIterator[Any]:
         place = Place(endpoint.door, OPEN, Offer("x", (), limits, frozenset()))
         code = Code(service, opener, app.gateway.scope)
 
-        async def run(text: str, *imports: str) -> ToolResponse:
+        async def run(text: str, *imports: str, tenant: str = "") -> ToolResponse:
+            own = replace(identity, tenant=TenantContext(TenantId(tenant))) if tenant else identity
             request = CodeRequest(
                 request_id=uuid.uuid4(), code=text, imports=tuple(Import(path=f"tools/{one}.json") for one in imports)
             )
-            return await code.run(Who(place, identity, (), "http"), request)
+            return await code.run(Who(place, own, (), "http"), request)
 
         run.lab = lab  # type: ignore[attr-defined]
         run.code = code  # type: ignore[attr-defined]
@@ -152,6 +155,35 @@ async def test_runs_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             await run("result = 1")
 
     assert ("DIA-063", 3, "DIA-063") == (many.error["id"], called, long.error["id"])
+
+
+async def test_no_number_of_tenants_starts_more_than_so_many_sandboxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: one run for each of many tenants; beyond the bound of all they are refused and nothing is started."""
+    monkeypatch.setattr(module, "MAX_RUNS_IN_ALL", 3)
+    begun, goes_on = [], asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def waiting(identity: Any) -> AsyncIterator[Step]:
+        async def step(_given: Mapping[str, Any]) -> dict[str, Any]:
+            begun.append(identity.tenant.tenant)
+            await goes_on.wait()
+            return {"state": "done", "value": 1}
+
+        yield step
+
+    async with running(tmp_path, waiting) as run:
+        runs = [asyncio.create_task(run("", tenant=f"t{number}")) for number in range(10)]
+        await until(lambda: len(begun) + sum(one.done() for one in runs) == 10)
+        goes_on.set()
+        ends = await asyncio.gather(*runs, return_exceptions=True)
+        after = await run("", tenant="t9")
+
+    assert ["t0", "t1", "t2", "t9"] == begun
+    assert ["success"] * 3 == [one.status for one in ends[:3]]
+    assert ["DIA-062"] * 7 == [one.id for one in ends[3:]]
+    assert "success" == after.status
 
 
 async def test_a_sandbox_that_was_taken_over_gains_nothing(tmp_path: Path) -> None:
