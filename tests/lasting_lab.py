@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import httpx2
 from sandbox.dialect.bounds import JobBounds
 from sandbox.serve.asking import Asking
 from sandbox.serve.calls import Caller
+from sandbox.serve.http.doors import DriverDoor
 from sandbox.wire import tasks
 from tests.dialect_lab import DialectLab, dialect_lab
 from tests.gateway_lab import V26, Server, events, request
@@ -21,6 +22,7 @@ DECLARED: Mapping[str, Any] = {"extensions": {tasks.EXTENSION: {}}}
 FORMS: Mapping[str, Any] = {**DECLARED, "elicitation": {"form": {}}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 SOON = JobBounds(task_after=0.3)
+LATE = JobBounds(task_after=60.0)
 
 
 class Allows:
@@ -52,6 +54,13 @@ def answer_of(response: httpx2.Response) -> dict[str, Any]:
     if response.headers["content-type"].startswith("text/event-stream"):
         return dict(events(response)[-1][1])
     return dict(response.json())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when something holds; fail when it does not in time."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - of a server in memory, which has no event for it
+            await asyncio.sleep(0.01)
 
 
 class LastingLab:
@@ -90,7 +99,7 @@ class LastingLab:
 
     async def until(self, task: str, *statuses: str, **more: Any) -> dict[str, Any]:
         """Return a task when it has one of some statuses."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.get(task, **more)
                 if found["status"] in statuses:
@@ -108,4 +117,7 @@ async def lasting_lab(
 ) -> AsyncIterator[LastingLab]:
     """Open a gateway whose calls become tasks after a moment."""
     async with dialect_lab(folder, server, jobs, asking=asking, **more) as lab:
+        for door in lab.stage.app.doors:
+            if isinstance(door, DriverDoor):
+                door.call_timeout = 60.0
         yield LastingLab(lab)

@@ -11,9 +11,9 @@ import pytest
 
 from sandbox.dialect.bounds import JobBounds
 from sandbox.wire import tasks
-from tests.dialect_lab import OPEN, until
+from tests.dialect_lab import OPEN
 from tests.gateway_lab import Server, lab, modern
-from tests.lasting_lab import answer_of, lasting_lab, said
+from tests.lasting_lab import LATE, answer_of, lasting_lab, said, until
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +22,11 @@ NEEDED = {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks
 
 async def test_a_call_that_lasts_becomes_a_task_and_its_result_is_that_of_the_call(tmp_path: Path) -> None:
     """Known before it is told, working, then completed with what the call gave; the server is called once."""
-    async with lasting_lab(tmp_path, Server(slow=1.5)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         made = await stage.call(slow=True, a=1)
         early = await stage.get(made["taskId"])
         late = await stage.ended(made["taskId"])
-        plain = await stage.call(a=1)
+        plain = await stage.call({}, a=1)
 
     assert ("task", "working", "complete", "working") == tuple(
         one[name] for one in (made, early) for name in ("resultType", "status")
@@ -44,7 +44,7 @@ async def test_a_call_that_lasts_becomes_a_task_and_its_result_is_that_of_the_ca
 
 async def test_a_quick_call_is_answered_as_ever_and_nothing_is_kept_of_it(tmp_path: Path) -> None:
     """A client that declares the extension gets a result where there is one soon; trail and store know no job."""
-    async with lasting_lab(tmp_path) as stage:
+    async with lasting_lab(tmp_path, jobs=LATE) as stage:
         quick = await stage.call(a=1)
         jobs = (await stage.lab.send("GET", f"{OPEN}/jobs/")).json()
 
@@ -73,7 +73,7 @@ async def test_nobody_who_did_not_declare_the_extension_on_this_request_gets_a_t
 
 async def test_without_the_capability_nothing_is_told_of_a_task(tmp_path: Path) -> None:
     """Each method, and a subscription, is refused with what is missing, whether there is such a task or not."""
-    async with lasting_lab(tmp_path, Server(slow=2.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=20.0)) as stage:
         task = await stage.task(slow=True)
         asked = [
             (method, {"taskId": name, **({"inputResponses": {}} if method == "tasks/update" else {})})
@@ -118,7 +118,7 @@ async def test_it_is_told_of_and_served_only_where_jobs_are_kept(tmp_path: Path)
 @pytest.mark.claim("P-DIA-05")
 async def test_a_task_of_another_owner_does_not_exist(tmp_path: Path) -> None:
     """Another tenant, another subject, another endpoint: told as if there were none, and nothing of it is changed."""
-    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=20.0)) as stage:
         alice, path = stage.stage.token(), "/mcp/closed"
         made = await stage.ask("tools/call", {"name": "tool", "arguments": {"slow": True}}, path=path, token=alice)
         task = made["result"]["taskId"]
@@ -212,7 +212,7 @@ async def test_a_notification_does_not_cancel_a_task(tmp_path: Path) -> None:
 
 async def test_a_client_that_leaves_before_it_has_a_task_cancels_its_call(tmp_path: Path) -> None:
     """As every call of that era; nothing is kept."""
-    async with lasting_lab(tmp_path, Server(slow=20.0), JobBounds(task_after=30.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=20.0), LATE) as stage:
         leaving = asyncio.create_task(stage.call(slow=True))
         await until(lambda: bool(stage.stage.server.calls))
         leaving.cancel()
@@ -225,7 +225,7 @@ async def test_an_outcome_whose_time_is_over_is_gone(tmp_path: Path) -> None:
     """The task does not exist any more, neither for questions nor for changes."""
     async with lasting_lab(tmp_path, Server(slow=0.8), JobBounds(task_after=0.3, ttl=1.0)) as stage:
         task = await stage.task(slow=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "result" in (found := await stage.ask("tasks/get", {"taskId": task})):  # noqa: ASYNC110 - of a clock
                 await asyncio.sleep(0.05)
         others = [
@@ -276,7 +276,7 @@ async def test_malformed_requests_are_refused(tmp_path: Path, method: str, param
 async def test_a_call_that_cannot_be_recorded_or_kept_stays_an_ordinary_one(tmp_path: Path) -> None:
     """No room, or no trail: its client gets what it would have got, progress and all, and nothing is kept."""
     full = JobBounds(task_after=0.3, running=1)
-    async with lasting_lab(tmp_path, Server(slow=2.0), full) as stage:
+    async with lasting_lab(tmp_path, Server(slow=6.0), full) as stage:
         first = asyncio.create_task(stage.call(slow=True, a=1))
         await until(lambda: bool(stage.stage.recorder.named("job.accept")))
         stage.stage.server.slow = 1.0
@@ -318,3 +318,32 @@ async def test_progress_before_the_task_goes_to_the_request_and_after_it_to_nobo
     said_so = [line for line in response.text.splitlines() if "notifications/progress" in line]
     assert (2, "task") == (len(said_so), answer_of(response)["result"]["resultType"])
     assert "completed" == done["status"]
+
+
+async def test_an_orderly_end_gives_a_task_its_time_and_leaves_the_rest_as_a_crash_would(tmp_path: Path) -> None:
+    """What ends within `drain` is completed; what does not is told as interrupted, and its server that nobody waits."""
+    server = Server(slow=1.2)
+    async with lasting_lab(tmp_path, server) as stage:
+        ends = await stage.task(slow=True, a=1)
+        server.slow = 60.0
+        remains = await stage.task(slow=True, a=2)
+    async with lasting_lab(tmp_path) as stage:
+        found = [await stage.get(task) for task in (ends, remains)]
+
+    assert ["completed", "failed"] == [one["status"] for one in found]
+    assert "DIA-014" == found[1]["error"]["data"]["id"]
+    assert 1 == len(server.cancelled)
+
+
+async def test_the_common_endpoint_has_tasks_too(tmp_path: Path) -> None:
+    """A tool under the name of its driver; the task belongs to the endpoint that it was made at."""
+    async with lasting_lab(tmp_path, Server(slow=0.8)) as stage:
+        call = {"name": "open__tool", "arguments": {"slow": True, "a": 1}}
+        token = stage.stage.token("/mcp")
+        made = (await stage.ask("tools/call", call, path="/mcp", token=token))["result"]
+        done = await stage.ended(made["taskId"], path="/mcp", token=token)
+        elsewhere = await stage.ask("tasks/get", {"taskId": made["taskId"]})
+
+    assert ("task", "completed", 1) == (made["resultType"], done["status"], done["result"]["structuredContent"]["a"])
+    assert "All servers of this gateway" == done["_meta"]["io.modelcontextprotocol/serverInfo"]["title"]
+    assert -32602 == elsewhere["error"]["code"]

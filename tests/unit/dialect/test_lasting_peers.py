@@ -17,9 +17,8 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
 
 from sandbox.wire import tasks
-from tests.dialect_lab import until
 from tests.gateway_lab import Server
-from tests.lasting_lab import FORMS, LastingLab, lasting_lab
+from tests.lasting_lab import FORMS, LastingLab, lasting_lab, until
 from tests.shared import shared
 from tests.unit.dialect.test_lasting_questions import RED, asked, listen
 
@@ -130,7 +129,7 @@ class Tasks(ClientExtension):
         return [ResultClaim(result_type="task", model=TaskResult, resolve=self._resolve)]
 
     async def _resolve(self, made: TaskResult, context: ClaimContext) -> types.CallToolResult:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 told = await self._send(context, tasks.GET, {"taskId": made.task_id})
                 self.polled.append(told.status)

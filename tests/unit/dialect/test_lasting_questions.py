@@ -9,10 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from sandbox.dialect.bounds import JobBounds
-from tests.dialect_lab import until
 from tests.gateway_lab import EVENTS, Server
-from tests.lasting_lab import DECLARED, FORMS, LastingLab, lasting_lab, said
+from tests.lasting_lab import DECLARED, FORMS, LATE, LastingLab, lasting_lab, said, until
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +25,7 @@ async def update(stage: LastingLab, task: str, responses: dict[str, Any]) -> dic
 
 async def asked(stage: LastingLab, task: str, but: str = "") -> str:
     """Return the key of the one open question of a task, other than one that was answered."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = await stage.until(task, "input_required")
             (key,) = found["inputRequests"]
@@ -86,8 +84,7 @@ async def test_a_client_that_cannot_be_asked_is_not(tmp_path: Path) -> None:
 
 async def test_what_is_asked_before_there_is_a_task_is_asked_at_once(tmp_path: Path) -> None:
     """With `input_required` as the answer to the call; its repetition may become a task then."""
-    async with lasting_lab(tmp_path, Server(), JobBounds(task_after=1.0)) as stage:
-        stage.stage.server.slow = 0.0
+    async with lasting_lab(tmp_path, jobs=LATE) as stage:
         call = {"name": "tool", "arguments": {"ask": ["One?", "Two?"]}}
         first = (await stage.ask("tools/call", call, FORMS))["result"]
         (name,) = first["inputRequests"]
@@ -140,7 +137,7 @@ async def test_a_question_that_nobody_answers_ends_with_the_time_of_its_call(tmp
     async with lasting_lab(tmp_path, Server(slow=0.5)) as stage:
         for one in stage.stage.app.doors:
             if one.path == "/mcp/open":
-                one.call_timeout = 2.0  # type: ignore[attr-defined]
+                one.call_timeout = 6.0  # type: ignore[attr-defined]
         task = await stage.task(FORMS, slow=True, ask=["Which colour?"])
         await asked(stage, task)
         done = await stage.ended(task)

@@ -14,9 +14,8 @@ from sandbox.cli.gateway.dialect import Dialect, speaking
 from sandbox.dialect.bounds import MAX_MESSAGE
 from sandbox.serve.http.app import App
 from sandbox.serve.ratelimit import Rate
-from tests.dialect_lab import until
 from tests.gateway_lab import request
-from tests.lasting_lab import DECLARED, SOON, answer_of, said
+from tests.lasting_lab import DECLARED, SOON, answer_of, said, until
 from tests.together_lab import Member, Options, together
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -53,13 +52,13 @@ async def test_a_task_is_found_at_either_gateway(tmp_path: Path, path: str) -> N
     """Taken here, asked for and cancelled there, whoever runs its server; one call, and strangers find nothing."""
     async with pair(tmp_path) as (one, other):
         alice, bob = one.token(), one.token(tenant="other")
-        one.server.slow = 1.0
+        one.server.slow = 3.0
         call = {"name": "tool", "arguments": {"slow": True, "a": 1}}
         made = (await ask(other, "tools/call", call, path, alice))["result"]
         name = {"taskId": made["taskId"]}
         early = [(await ask(at, "tasks/get", name, path, alice))["result"]["status"] for at in (one, other)]
         strange = [(await ask(at, "tasks/get", name, path, bob))["error"]["code"] for at in (one, other)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (done := (await ask(one, "tasks/get", name, path, alice))["result"])["status"] == "working":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         again = (await ask(other, "tasks/get", name, path, alice))["result"]

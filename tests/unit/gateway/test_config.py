@@ -22,6 +22,7 @@ from sandbox.tenant import TenantId
         "unknown = 1",
         "[limits]\ncalls-per-second = 0",
         "[limits]\ndrain = -1",
+        "[limits]\ntask-after = 0",
         "[driver.x]\nauth = 'basic'",
         "[driver.x]\npath = '/mcp'",
         "[driver.x]\npath = '/mcp/../admin'",

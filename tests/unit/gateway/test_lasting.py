@@ -11,9 +11,8 @@ import pytest
 from sandbox.errors import CallRefused, PlatformError, SandboxError
 from sandbox.serve.http.lasting import Going
 from sandbox.wire.jsonrpc import Result
-from tests.dialect_lab import until
 from tests.gateway_lab import Lab, Server, events, lab
-from tests.lasting_lab import DECLARED, FORMS, answer_of, asking, said
+from tests.lasting_lab import DECLARED, FORMS, answer_of, asking, said, until
 
 pytestmark = pytest.mark.anyio
 
