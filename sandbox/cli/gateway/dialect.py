@@ -51,7 +51,7 @@ class Dialect:
     Attributes:
         namespace: reverse-DNS name before the ids of its servers.
         jobs: file of jobs.
-        rate: of one tenant and tool.
+        rate: of one tenant and tool, when the gateway begins.
         sandboxed: names of doors whose servers all run in a sandbox.
         hsts: TLS ends in front.
         code: lets a site run code of clients; ``None`` where that was not asked for.
@@ -74,11 +74,12 @@ class Dialect:
         boxed = (*boxed, "registry") if self.registry else boxed
         return (*ALWAYS, *boxed)
 
-    def offer(self, door: Door) -> Offer:
-        """Return what a door brings to a handshake."""
+    def offer(self, door: Door, rate: Rate | None = None) -> Offer:
+        """Return what a door brings to a handshake; a reload may have changed the rate."""
+        told = rate or self.rate
         limits = Limits(
-            calls_per_second=self.rate.per_second,
-            calls_at_once=self.rate.burst,
+            calls_per_second=told.per_second,
+            calls_at_once=told.burst,
             jobs=self.bounds.unfinished,
             message_bytes=MAX_MESSAGE,
         )
@@ -156,7 +157,14 @@ async def speaking(app: App, dialect: Dialect) -> AsyncIterator[ASGIApp]:
     claims, elsewhere = (fleet.claims, fleet.elsewhere) if fleet is not None else (None, None)
     jobs = Jobs(store, gateway.scope, gateway.quotas, door, unsafe, lambda: app.draining, claims)
     service = Service(gateway.quotas, jobs, gateway.scope, dialect.bounds, lambda: app.draining, elsewhere)
-    site = Site(app, dialect.offer, service, gateway.pages, hsts=dialect.hsts, fleet=fleet)
+    site = Site(
+        app,
+        lambda door: dialect.offer(door, gateway.quotas.rate),
+        service,
+        gateway.pages,
+        hsts=dialect.hsts,
+        fleet=fleet,
+    )
     add_routes(site)
     if dialect.code is not None:
         dialect.code(site)

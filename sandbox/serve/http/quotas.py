@@ -57,6 +57,11 @@ class Quotas:
             self._rate, self._overall, self._own = rate, overall, MemoryStore(self._clock)
 
     @property
+    def rate(self) -> Rate:
+        """Of one tenant and tool, now."""
+        return self._rate
+
+    @property
     def active(self) -> int:
         """Requests in progress."""
         return self._active.total()

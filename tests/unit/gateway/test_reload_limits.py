@@ -10,6 +10,8 @@ import pytest
 
 from sandbox.cli.gateway.config import GatewayConfig, LimitConfig, StateConfig
 from sandbox.cli.gateway.differences import BOUNDS, RATES, adopted
+from sandbox.serve.ratelimit import Rate
+from tests.dialect_lab import OPEN, dialect_lab, shake
 from tests.gateway_lab import V25, modern, request
 from tests.reload_lab import ReloadLab, reload_lab
 
@@ -142,3 +144,17 @@ def test_each_limit_holds_at_once_or_is_named_as_waiting(shared: bool) -> None:
 
         assert (() if at_once else (f"limits.{name.replace('_', '-')}",)) == waiting
         assert (other if at_once else getattr(old.limits, name)) == getattr(got.limits, name)
+
+
+async def test_the_dialect_tells_the_rate_that_is_held(tmp_path: Path) -> None:
+    """A handshake after a reload names the new rate, and the call after it is counted by that one."""
+    async with dialect_lab(tmp_path, rate=Rate(5, 9)) as lab:
+        before = (await lab.send("POST", OPEN + "/handshake", shake())).json()["limits"]
+        lab.stage.app.gateway.quotas.renew(Rate(0.001, 1), Rate(1000, 1000))
+        after = (await lab.send("POST", OPEN + "/handshake", shake())).json()["limits"]
+        session = await lab.session()
+        calls = [(await lab.invoke(session=session, id=f"call-{number}")).status_code for number in range(2)]
+
+    assert (9, 1) == (before["calls_at_once"], after["calls_at_once"])
+    assert (5, 0.001) == (before["calls_per_second"], after["calls_per_second"])
+    assert [200, 429] == calls
