@@ -14,7 +14,7 @@ from starlette.types import Scope as AsgiScope
 from sandbox.errors import CallRefused, SandboxError
 from sandbox.serve.http import fields
 from sandbox.serve.http.answering import ClientGone, Response, Writer
-from sandbox.serve.http.bounds import HttpBounds
+from sandbox.serve.http.bounds import MAX_WAITING_BYTES, RETRY_AFTER, HttpBounds
 from sandbox.serve.http.doors import Door
 from sandbox.serve.http.endpoint import Arrival, accepted, failed, no_server, read_body, read_message
 from sandbox.serve.http.quotas import Quotas
@@ -93,6 +93,9 @@ class LegacyEndpoint:
             )
         body = await read_body(arrival, self._bounds)
         message = read_message(body)
+        if session.standing.waiting > MAX_WAITING_BYTES:  # all answers go there, and none is ever dropped
+            text, again = "answers of this session wait to be read", {"Retry-After": str(RETRY_AFTER)}
+            raise HttpRefused(429, "GATE-013", text, "read its stream", headers=again)
         tenant = arrival.identity.tenant.tenant
         await self._quotas.count(tenant, self.door, message)
         with self._quotas.running(tenant, message):

@@ -105,6 +105,11 @@ class Stream:
         return self.over and self.read >= self._count
 
     @property
+    def waiting(self) -> int:
+        """Bytes that nobody has read yet."""
+        return self._unread
+
+    @property
     def size(self) -> int:
         """Bytes that it keeps."""
         return self._bytes

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from sandbox.cli.gateway import listening as server_module
-from tests.gateway_lab import EVENTS, Lab, call, lab
+from tests.gateway_lab import EVENTS, V25, Lab, call, lab, request
 from tests.unit.supervisor.test_pool import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -99,3 +99,33 @@ async def test_who_does_not_read_an_answer_loses_the_connection(monkeypatch: pyt
 
     assert whole.status_code == 200
     assert len(whole.content) > 2 * BIG
+
+
+async def test_answers_do_not_pile_up_on_a_stream_that_nobody_reads() -> None:
+    """Attack on HTTP+SSE: calls are posted, and the stream with their answers is not read; then they are refused."""
+    async with lab() as stage:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        host, loop, token = stage.url.partition("//")[2], asyncio.get_running_loop(), stage.token()
+        await loop.sock_connect(client, ("127.0.0.1", int(host.rpartition(":")[2])))
+        head = f"GET /mcp/closed/sse HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\r\n"
+        await loop.sock_sendall(client, head.encode())
+        await until(lambda: len(stage.app.sessions), 30)
+        (session,) = stage.app.sessions._all.values()
+        path = f"/mcp/closed/messages?session={session.id}"
+        opening = request("initialize", {"protocolVersion": V25, "capabilities": {}, "clientInfo": {"name": "t"}})
+        opening["params"]["clientInfo"]["version"] = "1"
+        statuses = [(await stage.post(path, opening, token)).status_code]
+        await stage.post(path, {"jsonrpc": "2.0", "method": "notifications/initialized"}, token)
+        for number in range(2, 60):
+            last = await stage.post(path, call(number, text="x" * (1 << 20)), token)
+            if last.status_code != 202:
+                break
+            statuses.append(last.status_code)
+            await until(lambda: not session._session._inflight._calls, 30)  # type: ignore[union-attr]
+        client.close()
+
+    assert set(statuses) == {202}
+    assert (last.status_code, last.json()["error"]["data"]["id"]) == (429, "GATE-013")
+    assert last.headers["retry-after"]
