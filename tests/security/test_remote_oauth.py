@@ -525,6 +525,61 @@ async def test_a_refused_token_is_renewed_once(found: World, tmp_path: Path) -> 
     assert (1, 1) == (once, after), "a token that was just issued is not the one at fault"
 
 
+async def test_machines_renew_before_the_end(found: World, tmp_path: Path) -> None:
+    """A machine's token is asked for again before it ends, so that the server refuses none."""
+    client = {"issuer": found.issuer.url, "client_id": "robot", "client_secret": "client-secret"}
+    machine = Person(found, tmp_path, auth={**client, "grant": "client_credentials"})
+    found.issuer.life = 40.0
+    peer = await machine.connect()
+    first, before = await said(peer, "hi"), len(found.issuer.at("/token"))
+    until = time.monotonic() + 90
+    while len(found.issuer.at("/token")) == before and time.monotonic() < until:
+        assert "hi" == await said(peer, "hi")
+        await asyncio.sleep(0.5)
+    await peer.close()
+
+    assert "hi" == first
+    assert (1, 2) == (before, len(found.issuer.at("/token")))
+    sent = {one.headers["authorization"][7:] for one in found.server.at("/mcp") if "authorization" in one.headers}
+    assert sent == set(found.issuer.tokens), "each token was sent, and none that had ended"
+
+
+async def test_an_issuer_that_is_down_ends_no_login(found: World, tmp_path: Path) -> None:
+    """While the old token is good it is used; afterwards the error says who is down, and the login stays."""
+    person = Person(found, tmp_path)
+    login = await person.log_in()
+    assert isinstance(login, Login)
+    due = replace(login.tokens, renew_at=1.0)
+    person.store.write(person.binding, replace(login, tokens=due))
+    found.issuer.answers["/token"] = lambda _: (503, {}, b"")
+    good = await person.call()
+    person.store.write(person.binding, replace(login, tokens=replace(due, expires_at=2.0)))
+    down = await person.call()
+    del found.issuer.answers["/token"]
+    control = await person.call()
+
+    assert ("hi", "OAU-019", "hi") == (good, down, control)
+
+
+async def test_what_cannot_be_recorded_is_not_asked_for(found: World, tmp_path: Path) -> None:
+    """Without the intent nothing is asked for; when only the outcome fails, the new refresh token is kept."""
+    person = Person(found, tmp_path)
+    login = await person.log_in()
+    assert isinstance(login, Login)
+    past = replace(login.tokens, renew_at=1.0)
+    person.store.write(person.binding, replace(login, tokens=past))
+    person.recorder.fails_at = frozenset({"oauth.token/intent"})
+    refused, asked = await person.call(), refreshes(found)
+    person.recorder.fails_at = frozenset({"oauth.token/outcome"})
+    control = await person.call()
+    kept = person.store.read(person.binding)
+
+    assert ("TEST-001", 0) == (refused, asked)
+    assert "hi" == control
+    assert kept is not None
+    assert kept.tokens.refresh in found.issuer.refresh
+
+
 @pytest.mark.claim("P-OAU-12")
 async def test_a_stolen_refresh_token_ends_the_login(found: World, tmp_path: Path) -> None:
     """Reuse: when somebody else has used the refresh token, the login ends, is forgotten, and says so."""
