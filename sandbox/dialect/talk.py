@@ -141,12 +141,17 @@ class Talk:
             case "cancel":
                 await self._cancel(named)
             case _:
+                self._room()
                 self._begin(self._import(named))
+
+    def _room(self) -> None:
+        """Refuse what would wait for its answer beside too many others: each holds memory until the client reads."""
+        if len(self._calls) + len(self._others) >= MAX_OPEN_CALLS:
+            raise DialectRefused("DIA-020", f"{MAX_OPEN_CALLS} calls wait for their answer", "wait for some")
 
     async def _request(self, request: ToolRequest) -> None:
         try:
-            if len(self._calls) + len(self._others) >= MAX_OPEN_CALLS:
-                raise DialectRefused("DIA-020", f"{MAX_OPEN_CALLS} calls wait for their answer", "wait for some")
+            self._room()
             if request.request_id in self._calls:
                 raise DialectRefused("DIA-009", "a request with that `request_id` is in progress", "send a fresh UUID")
             await self._service.rated(self._who, request)

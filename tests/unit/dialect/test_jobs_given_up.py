@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.dialect.bounds import JobBounds
+from sandbox.dialect.bounds import MAX_OPEN_CALLS, JobBounds
 from sandbox.dialect.handshake import Offer
 from sandbox.dialect.invoke import Outcome, message_of
 from sandbox.dialect.jobs.desk import Jobs
@@ -130,6 +130,30 @@ async def test_a_request_that_is_cancelled_while_it_becomes_a_job_leaves_no_job_
     assert ["in_progress", "error"] == [one["status"] for one in said[1:]]
     assert "DIA-016" == said[2]["error"]["id"] == after["error"]["id"]
     assert handle == said[2]["job_id"]
+
+
+async def test_a_client_that_reads_nothing_is_not_prepared_files_without_end(tmp_path: Path) -> None:
+    """Attack: imports without number on a connection that is not read; a few wait, the others are refused."""
+    said: list[Any] = []
+    read = asyncio.Event()
+
+    async def say(message: Any) -> None:
+        if "file" in message:
+            await read.wait()
+        said.append(message)
+
+    async with dialect_lab(tmp_path) as lab:
+        talk = talking(lab, jobs_of(lab), say)
+        await talk.take(json.dumps(shake("ws")).encode())
+        for _ in range(3 * MAX_OPEN_CALLS):
+            await talk.take(json.dumps({"import": "tools/tool.json"}).encode())
+        waiting = len(talk._others)
+        refused = [one["error"]["id"] for one in said[1:]]
+        read.set()
+        await until(lambda: sum("file" in one for one in said) == MAX_OPEN_CALLS)
+        await talk.close()
+
+    assert (MAX_OPEN_CALLS, ["DIA-020"] * (2 * MAX_OPEN_CALLS)) == (waiting, refused)
 
 
 async def test_a_cancelled_job_is_not_kept_waiting_for_its_turn(tmp_path: Path) -> None:
