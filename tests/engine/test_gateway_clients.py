@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,34 @@ async def test_every_client_gets_everything_through_the_gateway(tmp_path: Path) 
         assert "test_simple_text" in seen["tools"], who
         assert "elicited" not in seen or "ada" in seen["elicited"], who
     assert [RESUMED, RESUMED, RESUMED, "3 cuts"] == again
+
+
+@pytest.mark.claim("P-ASK-04")
+async def test_real_servers_of_both_eras_ask_at_the_endpoint_of_all_and_get_their_own_answers(tmp_path: Path) -> None:
+    """Both ask one client at once, with real rules in real containers; each is answered what was said to it alone."""
+    seen: list[str] = []
+
+    async def answer(_context: Any, params: Any) -> types.ElicitResult:
+        driver = re.findall(r"the MCP server ([a-z0-9-]+),", params.message)[0]
+        seen.append(driver)
+        async with asyncio.timeout(60):
+            while len(seen) % 2:  # noqa: ASYNC110 - until both have asked
+                await asyncio.sleep(0.01)
+        return types.ElicitResult(action="accept", content={**FORM, "username": f"ada of {driver}"})
+
+    found = {}
+    async with kit.behind(tmp_path) as urls:
+        url = urls[V26].rpartition("/")[0]
+        for mode in ("legacy", V26):
+            async with python(mode, url, elicitation_callback=answer) as client:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+                asking = sorted(name for name in names if name.endswith("__test_elicitation"))
+                results = await asyncio.gather(*(client.call_tool(one, {"message": "Who?"}) for one in asking))
+                found[mode] = dict(zip(asking, map(said, results), strict=True))
+
+    drivers = sorted(one.rpartition("/")[2] for one in urls.values())
+    assert 2 == len(drivers)
+    assert [*drivers, *drivers] == [*sorted(seen[:2]), *sorted(seen[2:])]
+    for mode, answers in found.items():
+        assert [f"{driver}__test_elicitation" for driver in drivers] == list(answers), mode
+        assert all(f"ada of {driver}" in answers[f"{driver}__test_elicitation"] for driver in drivers), mode
