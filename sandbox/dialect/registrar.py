@@ -3,7 +3,7 @@
 Each round sends every entry whole (``PUT ID``), so that a registry that was restarted learns it again, and removes
 those that are no longer served. The next round comes at half the shortest ttl, a little earlier by chance so that many
 gateways do not come together; after a failure sooner, then ever later. A failure is said once, recorded, and never
-stops serving. At an orderly end the entries are removed; after any other they expire.
+stops serving. At an orderly end the entries are removed, by the last of several gateways; after any other they expire.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
+async def _alone() -> bool:
+    return True
+
+
 class Registrar:
     """Publishes entries while it runs.
 
@@ -71,6 +75,7 @@ class Registrar:
         scope: where failures and their end are recorded.
         tell: says a line to the operator.
         wait: pauses for some seconds.
+        last: whether no other gateway goes on serving the same.
     """
 
     def __init__(
@@ -80,8 +85,10 @@ class Registrar:
         scope: Scope,
         tell: Callable[[str], None],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        last: Callable[[], Awaitable[bool]] = _alone,
     ) -> None:
         self._link, self._entries, self._scope, self._tell, self._wait = link, entries, scope, tell, wait
+        self._last = last
         self._published: set[str] = set()
         self._well: bool | None = None
 
@@ -161,5 +168,7 @@ class Registrar:
     async def _goodbye(self) -> None:
         with contextlib.suppress(SandboxError, OSError, TimeoutError):
             async with asyncio.timeout(GOODBYE):
+                if not await self._last():
+                    return
                 for name in sorted(self._published):
                     await self._removed(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +21,7 @@ from sandbox.dialect.site import ROOT, Answer, Ask, Site, json_answer, only
 from sandbox.errors import UsageError
 from sandbox.serve.http.app import App, Gateway
 from sandbox.serve.http.doors import Door, DriverDoor
+from sandbox.serve.shared.team import GATEWAYS
 
 TOKEN: Final = "MCP_SANDBOX_REGISTER_TOKEN"  # noqa: S105 - name of the variable
 """Variable of the environment with the bearer token for ``--register``."""
@@ -58,6 +60,18 @@ def _registrations(gateway: Gateway) -> Registry:
     if gateway.together is None:
         return Registrations(gateway.scope, time.monotonic)
     return SharedRegistrations(gateway.scope, gateway.together.team.store)
+
+
+async def _is_last(gateway: Gateway) -> bool:
+    """Return whether no other gateway that shares this one's state goes on.
+
+    Raises:
+        StateUnavailable: nobody can say.
+    """
+    if gateway.together is None:
+        return True
+    team = gateway.together.team
+    return all(one.name == team.id for one in await team.store.all("gateway", GATEWAYS))
 
 
 def own_entries(app: App, namespace: str, url: str, capabilities: Able) -> tuple[Entry, ...]:
@@ -105,6 +119,7 @@ async def publishing(
             lambda: own_entries(app, namespace, url, capabilities),
             app.gateway.scope,
             lambda text: say(line_of(f"mcp-sandbox: {text}")),
+            last=functools.partial(_is_last, app.gateway),
         )
         async with registrar.running():
             yield
