@@ -50,6 +50,13 @@ def _object(reply: Reply, what: str) -> dict[str, Any]:
     return reply.body
 
 
+def _metadata(said: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    found = said.get("metadata") or {}
+    if not isinstance(found, dict):
+        raise Broken(f"`metadata` of {what} is no object")
+    return found
+
+
 def agreement(reply: Reply, target: str, transport: str) -> dict[str, Any]:
     """Return the answer to a handshake that agrees on a release."""
     said = _object(reply, "the answer to the handshake")
@@ -102,7 +109,7 @@ def descriptor(path: str, reply: Reply) -> dict[str, Any]:
             jsonschema.Draft202012Validator.check_schema(found[name])
         except jsonschema.SchemaError as error:
             raise Broken(f"`{name}` of {path} is no JSON Schema: {error.message[:200]}") from None
-    latency = (found.get("metadata") or {}).get("latency")
+    latency = _metadata(found, path).get("latency")
     if latency is not None:
         try:
             milliseconds(str(latency))
@@ -169,7 +176,7 @@ def success(reply: Reply, request: str) -> dict[str, Any]:
         raise Broken("the answer has another `request_id` than the request")
     if "result" not in said:
         raise Broken("the answer has no `result`")
-    took = (said.get("metadata") or {}).get("duration_ms")
+    took = _metadata(said, "the answer").get("duration_ms")
     if not isinstance(took, int | float) or isinstance(took, bool) or took < 0:
         raise Broken("the answer has no `metadata.duration_ms`")
     return said
