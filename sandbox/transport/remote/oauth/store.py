@@ -101,7 +101,7 @@ class Store:
         return None if data is None else self._login(data, binding)[1]
 
     def write(self, binding: Binding, login: Login) -> None:
-        """Keep a login, in place of an earlier one.
+        """Keep a login, in place of an earlier one; whoever does so holds it (:meth:`locked`).
 
         Raises:
             PlanRefused: ``OAU-002``.
@@ -119,6 +119,7 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
                 fresh.replace(self._folder / binding.name)
+                self._left_over(binding)
             except BaseException:
                 fresh.unlink(missing_ok=True)
                 raise
@@ -128,9 +129,14 @@ class Store:
             raise PlatformError("OAU-005", message, "see that there is room and that you may write there") from None
 
     def remove(self, binding: Binding) -> None:
-        """Forget a login; nothing when there is none."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / binding.name).unlink()
+        """Forget a login; nothing when there is none. Whoever does so holds it (:meth:`locked`)."""
+        (self._folder / binding.name).unlink(missing_ok=True)
+        self._left_over(binding)
+
+    def _left_over(self, binding: Binding) -> None:
+        """Remove what a process that was killed while it wrote has left of a login."""
+        for path in self._folder.glob(f".{binding.name}.*"):
+            path.unlink(missing_ok=True)
 
     def all_of(self, binding: Binding) -> Iterator[tuple[Binding, Login]]:
         """Yield every login of a driver, server and tenant, whatever state the driver's files were in.
