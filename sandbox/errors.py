@@ -175,9 +175,14 @@ class VetProblems(VetRefused):
 
 
 class CallRefused(Refused):
-    """One request was refused before it reached the server."""
+    """One request was refused before it reached the server.
+
+    Attributes:
+        retry: seconds for which the same request will be refused too, 0 when that is not known.
+    """
 
     rpc_code = -31004
+    retry: float = 0.0
 
 
 class ServerFault(SandboxError):

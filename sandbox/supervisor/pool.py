@@ -305,9 +305,8 @@ class Instances:
         loop = asyncio.get_running_loop()
         refused = self._breaker.refuses(key, loop.time())
         if refused:
-            self._space.refuse(
-                key, "CALL-073", "the server keeps ending and is not started for now", f"call again in {refused:.0f} s"
-            )
+            text, mend = "the server keeps ending and is not started for now", f"call again in {refused:.0f} s"
+            self._space.refuse(key, "CALL-073", text, mend, retry=refused)
         wait = self._breaker.wait(key, loop.time())
         if wait:
             self._scope.within(driver=key[0], tenant=key[1]).fact("pool.restart", delay_ms=round(wait * 1000))

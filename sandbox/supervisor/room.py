@@ -146,11 +146,13 @@ class Room:
         """Return the instances that nobody uses now."""
         return (held for held in self._bound.values() if held.sound and not held.leases)
 
-    def refuse(self, key: Key, number: str, text: str, mend: str, detail: str = "") -> NoReturn:
+    def refuse(self, key: Key, number: str, text: str, mend: str, detail: str = "", retry: float = 0.0) -> NoReturn:
         """Record and raise a refusal; ``detail`` is for the operator and not for the client."""
         scope = self._scope.within(driver=key[0], tenant=key[1])
         scope.fact("pool.refuse", reason=number, instances=len(self._all), detail=detail)
-        raise CallRefused(number, text, mend)
+        refusal = CallRefused(number, text, mend)
+        refusal.retry = retry
+        raise refusal
 
 
 def written(plan: SandboxPlan) -> list[str]:

@@ -17,6 +17,7 @@ A handshake client that disconnects has not cancelled its request; a stateless o
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -335,8 +336,8 @@ def read_message(body: bytes) -> Message:
 
 
 def no_server(refusal: CallRefused, message: Message) -> HttpRefused:
-    """Return what a client is told whose server cannot be had now: come back (503)."""
-    again = {"Retry-After": str(RETRY_AFTER)}
+    """Return what a client is told whose server cannot be had now: come back (503), and not too early."""
+    again = {"Retry-After": str(max(RETRY_AFTER, math.ceil(refusal.retry)))}
     return HttpRefused(
         503, refusal.id, refusal.message, refusal.mend, headers=again, code=refusal.rpc_code,
         request_id=getattr(message, "id", None),

@@ -15,8 +15,10 @@ from sandbox.serve.http.sessions import HttpSession, Sessions
 from sandbox.serve.http.streams import Stream
 from sandbox.serve.http.turns import Turn
 from sandbox.serve.identity.model import Access, anonymous
+from sandbox.supervisor.breaker import Patience
+from sandbox.testing.backend import FakeServer
 from sandbox.wire.jsonrpc import Notification, Result, encode
-from tests.gateway_lab import lab, request
+from tests.gateway_lab import Server, lab, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -140,3 +142,24 @@ async def test_what_a_server_says_to_nobody_costs_the_same_however_much_waits() 
     stream.put(note)
     stream.back_to(kept - 3)
     assert len(stream.take()) == 4
+
+
+class Dying(Server):
+    """A server that ends at once."""
+
+    async def __call__(self, server: FakeServer) -> int:
+        """Be one process, for a moment."""
+        self.starts += 1
+        return 1
+
+
+async def test_a_client_is_told_to_come_back_when_it_may_and_not_before() -> None:
+    """While a server that keeps ending is not started, `Retry-After` is the time for which that holds."""
+    restarts = Patience(first=0.01, longest=0.02, failures=2, window=60.0, open_for=120.0, open_longest=120.0)
+    async with lab(Dying(), pool={"restarts": restarts}) as stage:
+        answers = [await stage.initialize() for _ in range(4)]
+
+    last = answers[-1]
+    assert answers[0].status_code == 502
+    assert (last.status_code, last.json()["error"]["data"]["id"]) == (503, "CALL-073")
+    assert 60 < int(last.headers["retry-after"]) <= 120
