@@ -167,6 +167,7 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[Alone, asyncio.Task[None]]] = {}
+        self._over = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -178,7 +179,7 @@ class WaitingRoom:
         if task is None or len(self) >= MAX_WAITING or of_owner >= MAX_WAITING_OF_OWNER:
             return False
         alone.kept = True
-        self._waiting[state] = (alone, asyncio.create_task(self._watch(alone, state, task)))
+        self._waiting[state] = (alone, asyncio.create_task(self._watch(alone, state, task, self._over)))
         return True
 
     def take(self, message: Request, owner: str) -> Alone | None:
@@ -194,14 +195,16 @@ class WaitingRoom:
 
     def end(self) -> None:
         """End every session that waits."""
-        for _, watching in list(self._waiting.values()):
-            watching.cancel()
+        self._over.set()  # and not cancelled: a watcher that has not begun would never close anything
+        self._over = asyncio.Event()
 
-    async def _watch(self, alone: Alone, state: str, task: asyncio.Task[None]) -> None:
-        """Close a session when its call is over and nobody has repeated it."""
+    async def _watch(self, alone: Alone, state: str, task: asyncio.Task[None], over: asyncio.Event) -> None:
+        """Close a session when its call is over, or everything is, and nobody has repeated it."""
+        ending = asyncio.create_task(over.wait())
         try:
-            await asyncio.wait((task,))
+            await asyncio.wait((task, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            ending.cancel()
             if self._waiting.get(state, (None, None))[0] is alone:
                 del self._waiting[state]
                 alone.kept = False

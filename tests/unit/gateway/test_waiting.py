@@ -114,3 +114,16 @@ async def test_a_call_that_ends_and_a_gateway_that_ends_give_servers_back() -> N
             await asyncio.sleep(0)
 
     assert 0 == len(room)
+
+
+async def test_what_begins_to_wait_at_the_moment_of_the_end_gives_its_server_back() -> None:
+    """A reload, or the end of the gateway, that meets a call in the moment in which it asks keeps no server lent."""
+    room = WaitingRoom()
+    alone = await waiting("alice")
+    assert room.keep(alone)
+    room.end()
+    async with asyncio.timeout(30):
+        while alone.lent:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.01)
+
+    assert len(room) == 0
