@@ -261,6 +261,7 @@ async def lab(
     sockets: int = 0,
     idempotent: bool = False,
     asking: Callable[[], Asking] | None = None,
+    version: str = V25,
     **bounds: Any,
 ) -> AsyncIterator[Lab]:
     """Open a gateway: ``/mcp/open`` for everybody, ``/mcp/closed`` for who signs in, ``/mcp`` for both.
@@ -279,6 +280,7 @@ async def lab(
         sockets: bytes of a message over WebSocket.
         idempotent: whether the contract of the tool says so.
         asking: judges what the server asks; ``None``: it may ask nothing.
+        version: of the protocol, that the server speaks.
         **bounds: of the gateway.
     """
     script, issuer, recorder = server or Server(), Issuing(), MemoryRecorder()
@@ -298,7 +300,7 @@ async def lab(
         doors = []
         for name, access in (("open", Access(True, (), "public")), ("closed", Access(False, scopes))):
             spec = spec_of(contract_of(inputs=inputs or {"type": "object"}, idempotent=idempotent)).model_copy(
-                update={"id": name, "protocol_version": V25}
+                update={"id": name, "protocol_version": version}
             )
             instances.add(Served(spec, lambda _tenant: baseline_plan()))
             doors.append(door_of(name, access, instances, asking))
