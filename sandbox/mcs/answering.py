@@ -83,8 +83,16 @@ class Answering:
         )
 
     def _messages(self, text: str) -> list[dict[str, Any]]:
-        said = self._reply if isinstance(self._reply, str) else json.dumps(self._reply, ensure_ascii=False, default=str)
+        said = self._reply if isinstance(self._reply, str) else _written(self._reply)
         return [{"role": "assistant", "content": said}, {"role": "user", "content": text}]
+
+
+def _written(reply: Any) -> str:
+    """Return a message as JSON; one that nests too deep to be written, as a note of that."""
+    try:
+        return json.dumps(reply, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return "(a message that cannot be written as JSON)"
 
 
 def envelope(response: Any) -> dict[str, Any]:

@@ -65,8 +65,20 @@ def plain(result: Mapping[str, Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Return a result as a model reads it."""
-    return value if isinstance(value, str) else jsontext.dump(value).decode()
+    """Return a result as a model reads it; what is no JSON, as drivers of others may return, as Python writes it."""
+    if isinstance(value, str):
+        return value
+    try:
+        return jsontext.dump(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - somebody's object; the call has been carried out, and that is told
+        return f"a {type(value).__name__} that cannot be shown: {type(error).__name__}"
 
 
 def _said(member: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,35 @@ async def test_an_asynchronous_program_gets_the_same() -> None:
     answer = await Talking("t", "read").aprocess_llm_response(call("read", text="x"))
 
     assert answer.call_executed
+
+
+@pytest.mark.parametrize("semantics", ["0.2", "0.6"])
+def test_a_result_that_is_no_json_is_a_result(semantics: str) -> None:
+    """A call that was carried out is never told as one that was not, whatever a driver of somebody's returns."""
+
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    circular: list[Any] = []
+    circular.append(circular)
+    for value in (object(), {1, 2}, circular, Odd()):
+        driver = Talking("t", "read", does=lambda _n, _a, value=value: value, semantics=semantics)
+        answer = driver.process_llm_response(call("read", text="x"))
+
+        assert 1 == len(driver.called)
+        assert value is (answer if semantics == "0.2" else answer.tool_call_result)
+        assert semantics == "0.2" or (answer.call_executed and not answer.call_failed)
+
+
+def test_a_message_that_nests_deep_ends_nobodys_loop() -> None:
+    """Attack: a model's message of a few kilobytes nests as deep as parsers read; it is answered like any other."""
+    depth = sys.getrecursionlimit() * 5
+    inner: dict[str, Any] = {}
+    for _ in range(depth):
+        inner = {"a": inner}
+    driver = Talking("t", "read")
+    answer = driver.process_llm_response({"tool": "read", "arguments": inner})
+
+    assert answer.call_executed
+    assert ["assistant", "user"] == [one["role"] for one in answer.messages]
