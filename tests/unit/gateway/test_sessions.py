@@ -86,6 +86,7 @@ async def test_a_cancellation_of_what_is_no_id_is_ignored(odd: Any) -> None:
     assert '"slow": true' in answer.text or '"slow":true' in answer.text
 
 
+@pytest.mark.claim("P-GATE-02")
 async def test_a_session_at_the_common_endpoint_does_not_outlive_a_scope_of_its_holder() -> None:
     """Attack: a token with a scope opens a session; the next token of the same holder, without it, uses it."""
     async with lab(scopes=("closed:use",)) as stage:
@@ -105,6 +106,7 @@ async def test_a_session_at_the_common_endpoint_does_not_outlive_a_scope_of_its_
     assert (after.status_code, after.json()["error"]["data"]["id"]) == (404, "GATE-016")
 
 
+@pytest.mark.claim("P-GATE-14")
 async def test_answers_that_nobody_reads_are_bounded_when_they_come_late() -> None:
     """Attack: many large calls, each left before its answer; the session keeps so many bytes, and the newest answer."""
     session = HttpSession(cast("Any", Beginning()), anonymous())

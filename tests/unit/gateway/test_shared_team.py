@@ -170,6 +170,7 @@ async def test_what_a_dead_gateway_left_takes_its_time_and_nothing_is_lost() -> 
     await team.leave()
 
 
+@pytest.mark.claim("P-GATE-61")
 async def test_a_heartbeat_that_hangs_lets_go_before_the_lease_ends() -> None:
     """Whatever a beat waits for, everything is let go of while no other gateway can have taken over."""
     store = Trying()
@@ -193,6 +194,7 @@ async def test_a_heartbeat_that_hangs_lets_go_before_the_lease_ends() -> None:
     await team.leave()
 
 
+@pytest.mark.claim("P-GATE-61")
 async def test_a_home_that_comes_after_everything_was_let_go_of_is_none() -> None:
     """A store that answers late gives a tenant to nobody who would not notice that others took over."""
     store = Trying()

@@ -33,6 +33,7 @@ async def answered(reader: asyncio.StreamReader) -> bytes:
     return head.partition(b"\r\n")[0]
 
 
+@pytest.mark.claim("P-GATE-14")
 @pytest.mark.parametrize("part", [b"G", ASK[:30]], ids=["letter", "half"])
 async def test_a_second_request_that_is_never_finished_ends_its_connection(
     part: bytes, monkeypatch: pytest.MonkeyPatch
@@ -66,6 +67,7 @@ async def test_a_body_that_nobody_waits_for_does_not_keep_a_connection(monkeypat
     assert (refused[:12], rest) == (b"HTTP/1.1 401", b"")
 
 
+@pytest.mark.claim("P-GATE-14")
 async def test_who_does_not_read_an_answer_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: a large answer is asked for and not read; it is given up, and who reads gets the same answer whole."""
     monkeypatch.setattr(server_module, "WRITE_TIMEOUT", 1.0)

@@ -157,6 +157,7 @@ async def test_calls_in_flight_are_seen_with_their_age_and_then_their_end(tmp_pa
 
 
 @pytest.mark.anyio
+@pytest.mark.claim("P-UI-05")
 @pytest.mark.parametrize("shape", ["lines", "one line"])
 async def test_nothing_of_a_change_that_can_be_approved_is_left_out(tmp_path: Path, shape: str) -> None:
     """Attack: a description is so long that what matters stands far below, or far right, of what people read."""
