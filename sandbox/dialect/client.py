@@ -104,7 +104,7 @@ class Client:
             str(said.get("version") or said.get("mcp_version")), version, on_mismatch=self._on_mismatch
         )
         self._session, self._server = str(said.get("session", "")), str(said.get("server_id", ""))
-        self.capabilities = tuple(str(one) for one in said.get("capabilities", ()))
+        self.capabilities = tuple(str(one) for one in _list(said, "capabilities"))
         return self.agreed
 
     def _handshake(self, version: str) -> dict[str, Any]:
@@ -118,8 +118,10 @@ class Client:
 
     async def tools(self) -> tuple[str, ...]:
         """Return the paths of the descriptors."""
-        listed = _check(await self.link.file("tools/")).body
-        return tuple(str(one["path"]) for one in listed.get("files", ()))
+        files = _list(_check(await self.link.file("tools/")).body, "files")
+        if not all(isinstance(one, dict) and isinstance(one.get("path"), str) for one in files):
+            raise _formless("files")
+        return tuple(str(one["path"]) for one in files)
 
     async def descriptor(self, path: str) -> dict[str, Any]:
         """Return the descriptor at a path; one that is kept is asked for by its ETag."""
@@ -148,7 +150,10 @@ class Client:
             ServerFault: ``DIA-053``, the tool failed, or its job took too long.
         """
         path = f"tools/{tool}.json"
-        wrong = SchemaValidator((await self.descriptor(path))["input_schema"], "input_schema").mismatch(dict(arguments))
+        schema = (await self.descriptor(path)).get("input_schema")
+        if not isinstance(schema, dict):
+            raise _formless("input_schema")
+        wrong = SchemaValidator(schema, "input_schema").mismatch(dict(arguments))
         if wrong is not None:
             raise CallRefused("DIA-051", f"the arguments of {tool} do not fit: {wrong}", "correct them")
         return (
@@ -249,6 +254,17 @@ def _check(reply: Reply) -> Reply:
     raise DialectRefused(
         "DIA-054", f"the server refused: {said}", str((error or {}).get("mend", "see its documentation"))
     )
+
+
+def _list(said: Mapping[str, Any], member: str) -> list[Any]:
+    found = said.get(member, [])
+    if not isinstance(found, list):
+        raise _formless(member)
+    return found
+
+
+def _formless(member: str) -> ServerFault:
+    return ServerFault("DIA-053", f"`{member}` of the server's answer is not of its form", "report it to its author")
 
 
 def _result(answer: ToolResponse, tool: str) -> Any:

@@ -1,14 +1,17 @@
-"""What `validate` makes of servers that lie about the form of everything."""
+"""What `validate` and the client make of servers that lie about the form of everything."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from sandbox.dialect.client import Client
 from sandbox.dialect.links import Reply
 from sandbox.dialect.validate import Asked, validate
+from sandbox.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
 
@@ -57,3 +60,21 @@ async def test_a_lying_server_fails_checks_and_ends_none(name: str, value: Any) 
 
     assert 12 == len(found)
     assert any(one.outcome == "fail" for one in found)
+
+
+@pytest.mark.parametrize(
+    "name", ["capabilities", "files", "input_schema", "version", "session", "request_id", "result"]
+)
+@pytest.mark.parametrize("value", [None, [1], 7, "text", {"a": [1]}], ids=["null", "list", "number", "text", "object"])
+async def test_a_client_is_told_of_a_lying_server_and_never_broken_by_it(name: str, value: Any) -> None:
+    """Whatever stands in a member, the client has a result or an error of the documented kinds."""
+    lying = Client(Lying(**{name: value}))
+    with contextlib.suppress(SandboxError):
+        await lying.connect()
+        assert all(isinstance(one, str) for one in lying.capabilities)
+    with contextlib.suppress(SandboxError):
+        assert ("tools/a.json",) == await lying.tools()
+    with contextlib.suppress(SandboxError):
+        await lying.call("a", {})
+    with contextlib.suppress(SandboxError):
+        await lying.resume("j")
