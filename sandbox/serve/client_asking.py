@@ -8,7 +8,9 @@ call, with all questions of the round, and repeats the call with the answers; in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -98,6 +100,12 @@ class ClientAsker:
         server = by or AskedBy(self._asking, call.scope)
         names = shown_names(list(wanted))
         questions = {shown: self._judged(call, server, *wanted[name]) for shown, name in names.items()}
+        async with _turn(call):
+            answers = await self._put(call, server, questions)
+        return {names[shown]: answer for shown, answer in answers.items()}
+
+    async def _put(self, call: CallInfo, server: AskedBy, questions: Mapping[str, Question]) -> Answers:
+        """Put questions that were judged, recorded; return the answers by name."""
         for one in questions.values():
             digest = jsontext.digest(one.params)
             server.scope.intent("ask.forward", method=one.method, rules=list(one.rules), question=digest)
@@ -113,7 +121,7 @@ class ClientAsker:
             for name, one in questions.items():
                 status = str(answers[name].get("action", "ok"))[:16] if name in answers else "error"
                 server.scope.outcome("ask.forward", method=one.method, status=status)
-        return {names[shown]: answer for shown, answer in answers.items()}
+        return answers
 
     def _judged(self, call: CallInfo, server: AskedBy, method: str, params: Mapping[str, Any]) -> Question:
         try:
@@ -202,3 +210,15 @@ class ClientAsker:
             parked.result.cancel()
             if parked.call.task is not None:
                 parked.call.task.cancel()
+
+
+def _turn(call: CallInfo) -> AbstractAsyncContextManager[object]:
+    """Return what lets one round of a call wait at a time where a call that waits is answered: it has one answer.
+
+    A handshake server asks each question by itself, also two at once.
+    """
+    if call.era != "stateless":
+        return contextlib.nullcontext()
+    if call.turn is None:
+        call.turn = asyncio.Lock()
+    return call.turn

@@ -74,6 +74,7 @@ class CallInfo:
         task: carries the request; the session's own.
         questions: how a server asks this client while it carries the request; ``None``: it may not.
         parked: answered with ``input_required``, and not yet repeated.
+        turn: held by the round of questions that it waits for, where others wait for it; ``None``: there was none yet.
         unsent: what it ended with while it was parked: nobody could be told.
     """
 
@@ -92,6 +93,7 @@ class CallInfo:
         "request_id",
         "scope",
         "task",
+        "turn",
         "unsent",
     )
 
@@ -109,6 +111,7 @@ class CallInfo:
         self.task: asyncio.Task[None] | None = None
         self.questions: Questions | None = None
         self.parked = False
+        self.turn: asyncio.Lock | None = None
         self.unsent: Message | None = None
         self._envelope = envelope
         self._route = route

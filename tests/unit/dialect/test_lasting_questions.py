@@ -73,6 +73,37 @@ async def test_no_key_of_a_task_is_used_twice(tmp_path: Path) -> None:
     assert (RED, BLUE) == (told["told0"], told["told1"])
 
 
+class Both(Server):
+    """A server that asks two things at once, each by itself."""
+
+    async def _call(self, server: Any, params: Any, process: int) -> Any:
+        await asyncio.sleep(self.slow)
+        told = await asyncio.gather(self._ask(server, "One?"), self._ask(server, "Two?"))
+        return {"content": [], "structuredContent": {"secret": "", "process": 1, "told": told}}
+
+
+async def test_what_a_server_asks_at_once_is_asked_one_after_the_other(tmp_path: Path) -> None:
+    """Whether its call is a task or waits to be repeated; neither question is lost."""
+    async with lasting_lab(tmp_path, Both(slow=0.8)) as stage:
+        task = await stage.task(FORMS)
+        first = await asked(stage, task)
+        await update(stage, task, {first: RED})
+        second = await asked(stage, task, first)
+        await update(stage, task, {second: BLUE})
+        done = await stage.ended(task)
+    async with lasting_lab(tmp_path, Both(slow=0.0), LATE) as stage:
+        call: dict[str, Any] = {"name": "tool", "arguments": {}}
+        heard = [(await stage.ask("tools/call", call, FORMS))["result"]]
+        for answer in (RED, BLUE):
+            (name,) = heard[-1]["inputRequests"]
+            again = {**call, "requestState": heard[-1]["requestState"], "inputResponses": {name: answer}}
+            heard.append((await stage.ask("tools/call", again, FORMS))["result"])
+
+    assert [RED, BLUE] == done["result"]["structuredContent"]["told"]
+    assert ["input_required", "input_required", "complete"] == [one["resultType"] for one in heard]
+    assert [RED, BLUE] == heard[-1]["structuredContent"]["told"]
+
+
 async def test_a_client_that_cannot_be_asked_is_not(tmp_path: Path) -> None:
     """Without the capability on the call, the server is refused and the task goes on; it never asks for input."""
     async with lasting_lab(tmp_path, Server(slow=0.8)) as stage:
