@@ -145,8 +145,9 @@ def served(mounted: Mounted, own: tuple[str, ...], socket_path: str) -> Served:
     def secrets(tenant: TenantId | None) -> Mapping[str, str]:
         return {} if separate and tenant is None else secrets_of(review.spec, plan(tenant))
 
-    # Logins are a tenant's own, so that nothing can be opened before one is there.
-    own_login = logs_in(review.plan)
+    # Logins are a tenant's own, so that nothing can be opened before one is there. With folders of each tenant's own,
+    # which only servers that run here have, there is no plan yet.
+    own_login = not separate and logs_in(review.plan)
     warm = 0 if separate or mounted.chain or own_login else mounted.config.warm
     return Served(review.spec, plan, secrets, warm=warm)
 
