@@ -21,20 +21,25 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 @contextlib.asynccontextmanager
 async def dripping(every: float) -> AsyncIterator[str]:
     """Listen, and answer with one byte after the other, for ever."""
+    answering: set[asyncio.Task[None]] = set()
 
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        task = asyncio.current_task()
+        assert task is not None
+        answering.add(task)
+        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n{")
             for _ in range(200):
                 await asyncio.sleep(every)
                 writer.write(b" ")
                 await writer.drain()
-        writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        server.close()
+        for task in answering:
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
 
 
 async def test_an_issuer_that_answers_byte_by_byte_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

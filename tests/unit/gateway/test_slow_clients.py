@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
@@ -49,6 +50,8 @@ async def test_a_second_request_that_is_never_finished_ends_its_connection(
         writer.write(part)
         rest = await asyncio.wait_for(reader.read(), 30)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
     assert (first[:12], second[:12], rest) == (b"HTTP/1.1 404", b"HTTP/1.1 404", b"")
 
@@ -63,6 +66,8 @@ async def test_a_body_that_nobody_waits_for_does_not_keep_a_connection(monkeypat
         writer.write(b"{")
         rest = await asyncio.wait_for(reader.read(), 30)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
     assert (refused[:12], rest) == (b"HTTP/1.1 401", b"")
 
