@@ -195,7 +195,7 @@ async def test_a_secret_of_a_server_that_was_left_is_kept_out_while_it_still_car
             await go.wait()
             return {"turn": 0}
 
-        place_of_call.call_tool = slow  # type: ignore[method-assign]
+        place_of_call.call_tool = slow  # type: ignore[assignment,method-assign]
         calling = asyncio.create_task(carried(door, behind))
         await entered.wait()
         door.turn.next()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cli.gateway import swapping
+from sandbox.cli.gateway import register, swapping
 from tests.gateway_lab import modern
 from tests.reload_lab import ReloadLab, reload_lab
 
@@ -28,7 +28,7 @@ async def test_a_driver_that_closes_is_told_of_no_longer_than_it_can_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The history of a register may take its time: strangers do not read meanwhile of what is closed to them."""
-    made, begun, go = swapping.catalog_of, threading.Event(), threading.Event()
+    made, begun, go = register.catalog_of, threading.Event(), threading.Event()
 
     def slowly(*arguments: Any) -> Any:
         begun.set()
