@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -261,9 +260,8 @@ def test_a_result_that_is_no_json_is_a_result(semantics: str) -> None:
 
 def test_a_message_that_nests_deep_ends_nobodys_loop() -> None:
     """Attack: a model's message of a few kilobytes nests as deep as parsers read; it is answered like any other."""
-    depth = sys.getrecursionlimit() * 5
     inner: dict[str, Any] = {}
-    for _ in range(depth):
+    for _ in range(5_000):
         inner = {"a": inner}
     driver = Talking("t", "read")
     answer = driver.process_llm_response({"tool": "read", "arguments": inner})
