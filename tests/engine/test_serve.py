@@ -192,11 +192,11 @@ async def driver_changed(served: Served, session: Client) -> tuple[str, bool]:
     """Give a driver another limit while a session is open; return what the gateway says, and whether calls go on."""
     before = memory_limits()
     manifest = served.scratch / "drivers" / "text-mcp" / "DRIVER.md"
-    manifest.write_text(manifest.read_text().replace("memory_mb: 32", "memory_mb: 48"))
+    manifest.write_text(manifest.read_text().replace("memory_mb: 32", "memory_mb: 53"))
     told = await served.reloaded()
     found = await session.call_tool("text-crc32", {"text": "123456789"})
-    assert 48 * MIB not in before
-    assert 48 * MIB in memory_limits()
+    assert 53 * MIB not in before
+    assert 53 * MIB in memory_limits()
     return told.split("reloaded: ")[1].strip(), "cbf43926" in found.model_dump_json()
 
 
