@@ -63,7 +63,7 @@ async def test_nobody_who_did_not_declare_the_extension_on_this_request_gets_a_t
     tmp_path: Path, able: dict[str, Any]
 ) -> None:
     """However long the call takes, and whatever the client declared before: an ordinary result."""
-    async with lasting_lab(tmp_path, Server(slow=0.9)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         await stage.call(a=1)
         plain = await stage.call(able, slow=True, a=2)
         control = await stage.call(slow=True, a=3)
@@ -142,7 +142,7 @@ async def test_a_task_of_another_owner_does_not_exist(tmp_path: Path) -> None:
 
 async def test_ids_of_tasks_cannot_be_guessed(tmp_path: Path) -> None:
     """Each has at least 74 random bits, whatever else it says."""
-    async with lasting_lab(tmp_path, Server(slow=1.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         made = await asyncio.gather(*(stage.task(slow=True, a=number) for number in range(6)))
 
     assert 6 == len({one.replace("-", "")[-18:] for one in made})
@@ -164,7 +164,7 @@ async def test_an_error_of_the_tool_completes_a_task_and_an_error_of_the_protoco
                 server, {"id": body["id"], "error": {"code": -32050, "message": "limit"}} if broken else body
             )
 
-    async with lasting_lab(tmp_path, Failing(slow=0.7)) as stage:
+    async with lasting_lab(tmp_path, Failing(slow=3.0)) as stage:
         wrong = await stage.ended(await stage.task(slow=True, wrong=True))
         broken = await stage.ended(await stage.task(slow=True, broken=True))
 
@@ -183,7 +183,7 @@ async def test_cancelling_is_acknowledged_tells_the_server_and_changes_nothing_t
         cancelled = await stage.ended(task)
         await until(lambda: bool(stage.stage.server.cancelled))
         again = await stage.ask("tasks/cancel", {"taskId": task})
-        stage.stage.server.slow = 0.6
+        stage.stage.server.slow = 3.0
         done = await stage.task(slow=True)
         await stage.ended(done)
         late = await stage.ask("tasks/cancel", {"taskId": done})
@@ -199,7 +199,7 @@ async def test_cancelling_is_acknowledged_tells_the_server_and_changes_nothing_t
 
 async def test_a_notification_does_not_cancel_a_task(tmp_path: Path) -> None:
     """Neither by the id of its request nor by leaving: the call is the task's now."""
-    async with lasting_lab(tmp_path, Server(slow=1.5)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         task = await stage.task(slow=True)
         note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         note["params"] |= said("x")[0]["params"]  # type: ignore[operator]
@@ -223,7 +223,7 @@ async def test_a_client_that_leaves_before_it_has_a_task_cancels_its_call(tmp_pa
 
 async def test_an_outcome_whose_time_is_over_is_gone(tmp_path: Path) -> None:
     """The task does not exist any more, neither for questions nor for changes."""
-    async with lasting_lab(tmp_path, Server(slow=0.8), JobBounds(task_after=0.3, ttl=1.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0), JobBounds(task_after=0.3, ttl=1.0)) as stage:
         task = await stage.task(slow=True)
         async with asyncio.timeout(60):
             while "result" in (found := await stage.ask("tasks/get", {"taskId": task})):  # noqa: ASYNC110 - of a clock
@@ -295,7 +295,7 @@ async def test_a_call_that_cannot_be_recorded_or_kept_stays_an_ordinary_one(tmp_
 
 async def test_every_step_of_a_task_is_in_the_trail(tmp_path: Path) -> None:
     """The intent is there before the client is told, the outcome after; the call's own records are as ever."""
-    async with lasting_lab(tmp_path, Server(slow=1.0)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         task = await stage.task(slow=True)
         before = stage.stage.recorder.named("job.accept")
         await stage.ended(task)
@@ -309,7 +309,7 @@ async def test_every_step_of_a_task_is_in_the_trail(tmp_path: Path) -> None:
 
 async def test_progress_before_the_task_goes_to_the_request_and_after_it_to_nobody(tmp_path: Path) -> None:
     """A task says how far it is in words only; its request is over."""
-    async with lasting_lab(tmp_path, Server(slow=1.2)) as stage:
+    async with lasting_lab(tmp_path, Server(slow=3.0)) as stage:
         params = {"name": "tool", "arguments": {"steps": 2, "slow": True}, "_meta": {"progressToken": "t"}}
         body, headers = said("tools/call", params)
         response = await stage.stage.post("/mcp/open", body, **headers)

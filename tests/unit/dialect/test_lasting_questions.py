@@ -132,7 +132,7 @@ async def test_a_repetition_that_lasts_becomes_a_task(tmp_path: Path) -> None:
     class Late(Server):
         async def _ask(self, server: Any, question: str) -> Any:
             answer = await super()._ask(server, question)
-            await asyncio.sleep(0.9)
+            await asyncio.sleep(3.0)
             return answer
 
     async with lasting_lab(tmp_path, Late()) as stage:
