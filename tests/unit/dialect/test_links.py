@@ -20,17 +20,28 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def hostile(answer: Answer) -> AsyncIterator[str]:
     """Serve HTTP as an answer says, and yield the address."""
+    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            await answer(writer)
-            await writer.drain()
-        writer.close()
+        serving.add(asyncio.current_task())  # type: ignore[arg-type]
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await reader.readuntil(b"\r\n\r\n")
+                await answer(writer)
+                await writer.drain()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
+    try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def test_a_server_that_drips_is_not_waited_for() -> None:
