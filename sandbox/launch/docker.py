@@ -31,7 +31,7 @@ from sandbox.errors import AuditUnavailable, PlanRefused, PlatformError, Readbac
 from sandbox.events import Scope
 from sandbox.launch import facts, failure, handover, kernel, owner, preflight, procfacts, readback, reap, translate
 from sandbox.launch.engine import Engine, EngineError
-from sandbox.launch.instance import DockerInstance
+from sandbox.launch.instance import REMOVAL_PAUSE, DockerInstance
 from sandbox.launch.interface import (
     LABEL_OWNER,
     LABEL_PLAN,
@@ -292,11 +292,16 @@ class DockerBackend:
         if stream is not None:
             stream.close()
         with anyio.move_on_after(ENGINE_TIMEOUT, shield=True):
-            try:
-                await self.engine.remove(container)
-            except PlatformError:
-                # The error that led here says more, and the watchdog removes by label.
-                return
+            while True:
+                try:
+                    await self.engine.remove(container)
+                except PlatformError as error:
+                    # Otherwise the error that led here says more, and the watchdog removes by label.
+                    if not (isinstance(error, EngineError) and error.status == reap.BUSY):
+                        return
+                    await anyio.sleep(REMOVAL_PAUSE)  # the engine removes it itself at this moment
+                else:
+                    return
 
     async def _read_back(self, made: _Made) -> tuple[str, ...]:
         """Raise unless what runs is what was planned; return what could not be seen.

@@ -20,7 +20,7 @@ Kind = Literal["containers", "networks", "volumes"]
 KINDS: Final[tuple[Kind, ...]] = ("containers", "networks", "volumes")
 """In the order in which one holds the next."""
 
-_BUSY: Final = 409
+BUSY: Final = 409
 """Somebody else (a watchdog, another reaper) removes it at this moment, or a container still holds it (RFC 9110
 §15.5.10)."""
 
@@ -112,6 +112,6 @@ async def _remove(engine: Engine, kind: Kind, name: str) -> bool:
     try:
         return await ways[kind](name)
     except EngineError as error:
-        if error.status == _BUSY:
+        if error.status == BUSY:
             return False
         raise
