@@ -33,7 +33,7 @@ EVENTS: Final = {
 }
 
 MAX_LISTED: Final = 100
-"""Jobs in one answer; the next ones come ``after`` the last number."""
+"""Jobs in one answer, the oldest first."""
 
 S = TypeVar("S", bound=Shape)
 T = TypeVar("T")
