@@ -92,7 +92,7 @@ class DockerInstance:
         """
         outcome = await asyncio.shield(self._exit)
         if self._lost is not None:
-            raise self._lost
+            raise self._lost.with_traceback(None)
         if isinstance(outcome, PlatformError):
             raise outcome
         return outcome

@@ -79,7 +79,7 @@ class Client:
             SandboxError: the session answered with an error, or is gone.
         """
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.with_traceback(None)
         number = next(self._ids)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer

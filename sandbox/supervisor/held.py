@@ -92,7 +92,7 @@ class Held:
         if self.live is not None:
             return self.live
         if isinstance(self._error, Exception):
-            raise self._error
+            raise self._error.with_traceback(None)
         raise ServerFault("CALL-077", "the instance was ended before it was ready", "call again")
 
     @property

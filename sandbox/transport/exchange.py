@@ -58,7 +58,7 @@ class Exchange:
             SandboxError: the connection is over.
         """
         if self.over is not None:
-            raise self.over
+            raise self.over.with_traceback(None)  # otherwise it would keep the frames of all who were told
         deadline = self._loop.time() + patience
         token, on_progress = watcher or (None, None)
         entry = Pending(method, token, on_progress, deadline, self._loop.create_future())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
@@ -250,6 +251,23 @@ async def test_everything_fails_when_the_server_ends(era: str) -> None:
         assert first is second
         assert [first] == told
         assert first is await stage.peer.wait_closed()
+
+
+async def test_a_fault_keeps_nothing_of_all_who_were_told() -> None:
+    """However many requests come after the end, the fault holds the frames of the last one only."""
+    async with connected() as stage:
+        stage.server.close()
+        fault = await failed(asking(stage))
+
+        def depth() -> int:
+            return len(traceback.extract_tb(fault.__traceback__))
+
+        await failed(asking(stage))
+        one = depth()
+        for _ in range(20):
+            assert fault is await failed(asking(stage))
+
+        assert depth() == one
 
 
 async def test_an_orderly_end_is_no_fault() -> None:
